@@ -7,7 +7,8 @@
  * durability are the same as for other operations (nvmeof_op.c).
  *
  * If cuFile cannot be used (no library, no kernel driver, unsupported file
- * system or memory), the caller is told and uses host memory.
+ * system or memory), the functions of tei_nvmeof.h report this, and the caller
+ * uses host memory instead.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +27,7 @@
 /* Constants of cuFile's ABI. */
 enum {
 	CUFILE_OK = 0,
-	CUFILE_NOT_THERE = 5001,	/* kernel module not loaded */
+	CUFILE_NOT_THERE = 5001,	/* the kernel module is not loaded */
 	CUFILE_DRIVER_IS_OPEN = 5026,
 };
 enum { CUFILE_HANDLE_FD = 1 };
@@ -325,8 +326,8 @@ void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 	struct nvmeof_cufile *c = ctx->cufile;
 	struct tei_err err;
 
-	/* if the context no longer exists, its registrations are already
-	 * gone */
+	/* if the CUDA context no longer exists, its registrations are already
+	 * removed */
 	if (!m->context || tei_cuda_push(c->cuda, m->context, &err))
 		return;
 	c->memory_deregister((const void *)(uintptr_t)m->range.base);
@@ -371,7 +372,8 @@ bool tei_nvmeof_gpu_takes(struct tei_nvmeof *ctx,
 	m = nvmeof_mem_find(ctx, addr, length);
 	takes = m && m->context;
 	tei_mutex_unlock(&ctx->lock);
-	/* a broken file makes the operation fail later */
+	/* an unusable file counts as supported: the operation is submitted and
+	 * fails with the reason */
 	for (i = nvmeof_file_at(seg, offset); takes && i < seg->count &&
 	     seg->file[i].offset < offset + length; i++)
 		takes = seg->file[i].cufile ||

@@ -16,8 +16,8 @@
 #define THIRD	(SECOND + 4096u)
 
 /*
- * Operations on file i fail with a text that contains why; operations on the
- * other files work.
+ * Checks that operations on file i fail with a text that contains "why", and
+ * that operations on the other files work.
  */
 static void fault_only(struct rig *r, int i, const char *why)
 {
@@ -78,7 +78,7 @@ static void fault_vanished(const char *io)
 	CU_ASSERT(!tei_nvmeof_seg_failed(r.seg));
 	CU_ASSERT_EQUAL(unlink(r.path[1]), 0);
 	fault_only(&r, 1, "");
-	r.file[2].path = NULL;		/* not mounted */
+	r.file[2].path = NULL;		/* the file is not mounted */
 	close(open(r.path[1], O_RDWR | O_CREAT, 0600));
 	CU_ASSERT_EQUAL(truncate(r.path[1], 4096), 0);
 	rig_reopen(&r);
@@ -145,8 +145,8 @@ static void test_path_without_a_regular_file_fails(void)
 }
 
 /*
- * The file of a running program can be read, and a write of it fails with the
- * reason.
+ * Tests a file that can only be read, because it is a running program: reads of
+ * the file must work, and writes must fail with the reason.
  */
 static void fault_read_only(const char *io)
 {
@@ -165,7 +165,7 @@ static void fault_read_only(const char *io)
 	CU_ASSERT_EQUAL(t.sys_errno, ETXTBSY);
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "open read-only"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.hint, "openSegment"));
-	/* a write that includes other files moves no byte */
+	/* a write that also includes other files must move no byte */
 	memset(r.mem, 'x', r.size);
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size),
 			TEI_ERR_CONTEXT);
@@ -232,7 +232,7 @@ static void fault_errors(const char *io)
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 9, r.mem, 5), TEI_ERR_CONTEXT);
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "fdatasync"));
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 9, r.mem, 5), 0);
-	/* the request is repeated, but not for ever */
+	/* a request is repeated after -EAGAIN and -EINTR, but not for ever */
 	spoil_set(&r, &s, NVMEOF_READ, -EAGAIN, 0, 20);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 9, r.mem, 5), 0);
 	spoil_set(&r, &s, NVMEOF_READ, -EINTR, 0, UINT32_MAX);
@@ -241,7 +241,8 @@ static void fault_errors(const char *io)
 	rig_stop(&r);
 }
 
-/* Only bytes that arrived count, even if a few arrive at a time. */
+/* Simulates requests that move only a few bytes each. Operations must still
+ * move all of their bytes. */
 static void fault_short(const char *io)
 {
 	struct spoil s;
@@ -277,8 +278,8 @@ static void test_short_answers_are_continued(void)
 }
 
 /*
- * A write that was submitted before a failed fdatasync ended must not complete
- * successfully.
+ * If an fdatasync fails, a write that was submitted before the failure must not
+ * complete successfully.
  */
 static void fault_sync_shared(const char *io)
 {
@@ -294,7 +295,8 @@ static void fault_sync_shared(const char *io)
 		run_start(&r, &t[i], false, (uint64_t)i * 4096, r.mem, 4096);
 	for (i = 0; i < 60; i++)
 		failed += run_wait(&t[i]) == TEI_ERR_CONTEXT;
-	/* all operations that were submitted before the failure fail */
+	/* only operations that were submitted after the failure may succeed;
+	 * the other ones must fail */
 	CU_ASSERT(failed > 0);
 	for (i = 0; i < 60; i++)
 		CU_ASSERT(t[i].code == 0 || t[i].op.born < 62);
@@ -330,12 +332,15 @@ static void fault_limit(const char *io)
 
 static void test_a_size_limit_is_an_error_not_the_end(void)
 {
-	signal(SIGXFSZ, SIG_IGN);	/* for this thread only, which checks */
+	signal(SIGXFSZ, SIG_IGN);	/* the threads of the module block this
+					 * signal; the other threads of the test
+					 * must survive it */
 	rig_each(fault_limit);
 	signal(SIGXFSZ, SIG_DFL);
 }
 
-/* A file system of 256 KiB with a sparse file of one megabyte. */
+/* Tests a file system that is full: 256 KiB, with a sparse file of one
+ * megabyte. Writes must fail with ENOSPC, and other files must work. */
 static void fault_full(const char *io)
 {
 	struct run t;

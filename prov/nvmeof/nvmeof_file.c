@@ -67,7 +67,8 @@ static bool file_remote(int fd)
 {
 	static const uint32_t magic[] = {
 		0x6969, 0xff534d42, 0xfe534d42, 0x65735546, 0x00c36400,
-		0x01021997, 0x0bd00bd0,	/* NFS, CIFS, SMB2, FUSE, Ceph, 9p, Lustre */
+		/* file systems: NFS, CIFS, SMB2, FUSE, Ceph, 9p, Lustre */
+		0x01021997, 0x0bd00bd0,
 	};
 	struct statfs fs;
 	size_t i;
@@ -146,8 +147,9 @@ static void file_hold(const struct nvmeof_file *f)
 }
 
 /*
- * Returns true if a failure to open for writing may not affect reading: missing
- * permission, read-only mount, immutable file, running program.
+ * Returns true if the error "why" of an attempt to open a file for writing may
+ * not concern reads: missing permission, read-only mount, immutable file,
+ * running program.
  */
 static bool file_may_read(int why)
 {
@@ -180,9 +182,9 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 	if (!f->device && !S_ISREG(st.st_mode))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
 				      "neither a file nor a block device");
-	/* O_NONBLOCK was needed only to open the file: open would wait for a
-	 * writer if the file was a FIFO. With O_NONBLOCK, io_uring would not
-	 * wait for a block */
+	/* clear O_NONBLOCK: it was set so that open does not wait for a writer
+	 * if the path leads to a FIFO, and with it, io_uring would not wait for
+	 * the storage */
 	fcntl(f->cached, F_SETFL, 0);
 	f->dev = f->device ? st.st_rdev : st.st_dev;
 	f->ino = st.st_ino;

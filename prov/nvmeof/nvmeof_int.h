@@ -20,8 +20,8 @@
 #include "util/log.h"
 #include "util/range.h"
 
-#define NVMEOF_BLOCK	4096u		/* alignment of requests that bypass the
-					 * page cache, bytes */
+#define NVMEOF_BLOCK	4096u		/* alignment of direct requests, which
+					 * bypass the page cache, bytes */
 #define NVMEOF_SMALL	16384u		/* longest unaligned piece that is not
 					 * split, bytes */
 #define NVMEOF_DEPTH_MAX 1024u
@@ -29,8 +29,8 @@
 #define NVMEOF_PART	(UINT64_C(1) << 30)	/* kernel limit of the length of
 						 * a registered buffer, bytes */
 #define NVMEOF_FILES	256u		/* slots for registered files */
-#define NVMEOF_MISSES	64u		/* uses of buffers on a wrong NUMA node
-					 * until one of them is moved */
+#define NVMEOF_MISSES	64u		/* number of uses of buffers on a wrong
+					 * NUMA node until one is replaced */
 #define NVMEOF_SHARE	8u		/* each file is guaranteed 1/8 of
 					 * tei_nvmeof.room */
 #define NVMEOF_CROWD	4u		/* limit of all requests, as a multiple
@@ -56,10 +56,10 @@ struct nvmeof_file {
 	int direct_slot, cached_slot;	/* slots of direct and cached as
 					 * registered files; -1 if not
 					 * registered */
-	uint32_t mem_align;		/* alignment of memory for requests that
-					 * bypass the page cache, bytes */
-	uint32_t block;			/* alignment of the offset of such
-					 * requests, at least a page, bytes */
+	uint32_t mem_align;		/* alignment of memory for direct
+					 * requests, bytes */
+	uint32_t block;			/* offset alignment of direct requests,
+					 * at least a page, bytes */
 	void *cufile;			/* cuFile's handle; NULL if not used */
 	int numa;			/* NUMA node of the device; -1 if it is
 					 * unknown */
@@ -79,9 +79,9 @@ struct nvmeof_file {
 	struct tei_list look_node;	/* in ctx->looks or ctx->side.looks */
 	struct tei_list queue;		/* operations whose next piece is in
 					 * this file */
-	struct tei_list turn_node;	/* in ctx->turn while queue is not
+	struct tei_list turn_node;	/* in ctx->turn while "queue" is not
 					 * empty */
-	struct tei_list busy_node;	/* in ctx->busy while running is not
+	struct tei_list busy_node;	/* in ctx->busy while "running" is not
 					 * 0 */
 	uint32_t running;		/* requests that are ready or running */
 	uint32_t ends, seen;		/* ends: number of ended requests; seen:
@@ -155,10 +155,11 @@ struct nvmeof_bounce {
  * by tei_nvmeof_mem_remove or tei_nvmeof_fini. */
 struct nvmeof_mem {
 	struct tei_range range;		/* in ctx->mem */
-	int fixed;			/* index of the registered buffer of the
-					 * first part (the other parts follow),
-					 * or -1 if none is registered */
-	struct tei_topo_where *where;	/* owned; NULL if it is unknown */
+	int fixed;			/* slot of the first registered part
+					 * (those of the other parts follow); -1
+					 * if it is not registered */
+	struct tei_topo_where *where;	/* location, owned by this object; NULL
+					 * if it is unknown */
 	void *context;			/* CUDA context of GPU memory, or
 					 * NULL */
 	bool removing;
@@ -180,8 +181,8 @@ struct nvmeof_backend {
 	/* Ends the back end's threads. ctx->stopping is set and no request is
 	 * in flight. Called without the lock. */
 	void (*stop)(struct tei_nvmeof *ctx);
-	/* Makes a thread call nvmeof_pump: ctx->turn or ctx->ready may be
-	 * non-empty. */
+	/* Makes a thread call nvmeof_pump, because ctx->turn or ctx->ready may
+	 * have become non-empty. */
 	void (*wake)(struct tei_nvmeof *ctx);
 	/* Registers memory in adjacent slots, one for each ctx->part bytes.
 	 * Returns the first slot, or -1 if the memory is not registered. Called
@@ -205,8 +206,8 @@ struct nvmeof_blocking {
 	pthread_cond_t work;
 	struct tei_list looks;		/* files to check (look_node) */
 	struct tei_list closes;		/* segments to close, linked by node */
-	uint32_t waiting;		/* entries of looks and closes */
-	uint32_t idle, count;		/* idle threads; all threads */
+	uint32_t waiting;		/* number of looks and closes */
+	uint32_t idle, count;		/* number of idle and of all threads */
 	bool quit;
 	pthread_t thread[NVMEOF_SIDE_MAX];
 };
@@ -235,8 +236,8 @@ struct tei_nvmeof {
 	enum nvmeof_sync sync;
 	bool use_direct;
 	uint32_t depth, threads;
-	uint32_t room;			/* requests that may run at a time, not
-					 * counting stalled files */
+	uint32_t room;			/* limit of running requests; those of
+					 * stalled files do not count */
 	uint64_t part;			/* NVMEOF_PART; smaller in tests */
 
 	struct tei_mutex lock;		/* guards the members below */
@@ -247,9 +248,9 @@ struct tei_nvmeof {
 	struct tei_list turn;		/* files with pieces left (turn_node) */
 	struct tei_list busy;		/* files with running requests, linked
 					 * by busy_node */
-	uint32_t running;		/* running requests, except those of
-					 * stalled files */
-	uint32_t all;			/* all running requests */
+	uint32_t running;		/* number of running requests, except
+					 * those of stalled files */
+	uint32_t all;			/* number of all running requests */
 	struct tei_list over;		/* operations whose done callback is due
 					 * (node) */
 	struct tei_list looks;		/* files to check (look_node) */
@@ -259,9 +260,9 @@ struct tei_nvmeof {
 	struct tei_list gpu_ready;	/* requests that cuFile must run */
 	struct tei_list bounces;	/* unused bounce buffers, latest
 					 * first */
-	uint32_t nbounces;		/* all bounce buffers, at most depth */
-	uint32_t misses;		/* calls that found only buffers on a
-					 * wrong NUMA node */
+	uint32_t nbounces;		/* number of bounce buffers, <= depth */
+	uint32_t misses;		/* number of calls that found only
+					 * buffers on a wrong NUMA node */
 	struct nvmeof_blocking side;
 	struct nvmeof_cufile *cufile;	/* set once; NULL if it is not used */
 	struct tei_range_table mem;	/* table of nvmeof_mem.range */
@@ -272,7 +273,7 @@ struct tei_nvmeof {
 	struct tei_nvmeof_counters counters;
 
 	struct nvmeof_hooks hooks;
-	struct nvmeof_io *ios;		/* array of depth elements */
+	struct nvmeof_io *ios;		/* array of "depth" elements */
 	struct tei_log_limit log_limit;
 };
 
@@ -315,21 +316,21 @@ void nvmeof_mem_free(struct nvmeof_mem *m);
 int nvmeof_mem_slot(const struct tei_nvmeof *ctx, const struct nvmeof_mem *m,
 		    const void *addr, uint64_t len);
 
-/* Returns the NUMA node of a byte of the range, or -1 if it is unknown. */
+/* Returns the NUMA node of the byte at addr, or -1 if it is unknown. */
 int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr);
 
 /* --- nvmeof_bounce.c ----------------------------------------------------- */
 
-/* Takes a bounce buffer on the NUMA node; any buffer if numa is -1 or the
- * maximum number of buffers exists. In the latter case, only every
- * NVMEOF_MISSES-th call replaces a buffer by one on the node, because mapping
- * new memory costs more than one copy across nodes. Returns NULL if memory is
- * short, or if all buffers are in use. */
+/* Takes a bounce buffer on NUMA node numa; any one if numa is -1, or if all
+ * unused buffers are on other nodes and the maximum number of buffers exists.
+ * In the latter case, only every NVMEOF_MISSES-th call replaces a buffer by one
+ * on the node, because mapping new memory costs more than one copy across
+ * nodes. Returns NULL if memory is short, or if all buffers are in use. */
 struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 	TEI_REQUIRES(ctx->lock);
 void nvmeof_bounce_give(struct tei_nvmeof *ctx, struct nvmeof_bounce *b)
 	TEI_REQUIRES(ctx->lock);
-/* Frees the buffers. No request may be in flight. */
+/* Frees the bounce buffers. No request may be in flight. */
 void nvmeof_bounce_fini(struct tei_nvmeof *ctx);
 
 /* --- nvmeof_cufile.c ----------------------------------------------------- */
@@ -342,7 +343,7 @@ void nvmeof_cufile_stop(struct tei_nvmeof *ctx);
  * memory. */
 void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 			      const struct nvmeof_mem *m);
-/* Registers an opened file with cuFile; deregisters it before it is closed. */
+/* Register an open file with cuFile, and deregister it before it is closed. */
 void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f);
 void nvmeof_cufile_file_remove(struct nvmeof_file *f);
 
@@ -364,7 +365,8 @@ void nvmeof_blocking_fini(struct tei_nvmeof *ctx);
 
 /* --- nvmeof_op.c --------------------------------------------------------- */
 
-/* Turns queued operations into ready requests, as far as there is room. */
+/* Starts pieces of queued operations: makes ready requests of them, as long as
+ * the limits of running requests permit (nvmeof_op.c). */
 void nvmeof_pump(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
 /* Handles the result of a request: bytes, or -errno. Afterwards the request is
  * idle, or ready again. The back end must have called nvmeof_io_copy before. */

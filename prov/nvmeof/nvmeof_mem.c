@@ -65,7 +65,8 @@ int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr)
 			: -1;
 }
 
-/* Parses the location. A location that does not parse counts as unknown. */
+/* Parses the location and stores it in m->where. A location that does not parse
+ * counts as unknown. */
 static int mem_locate(struct nvmeof_mem *m, const char *location)
 {
 	struct tei_topo_where where;
@@ -126,8 +127,9 @@ static bool mem_used(struct tei_nvmeof *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
-/* Takes the memory that starts at base out of the table, after its last
- * operation. Sets *taken; the caller frees it. */
+/* Waits until no operation uses the memory that starts at base. Then takes it
+ * out of the table and stores it in *taken; the caller frees it. Returns 0, or
+ * a code. */
 static int mem_remove(struct tei_nvmeof *ctx, uint64_t base,
 		      uint64_t deadline_ns, struct nvmeof_mem **taken)
 	TEI_REQUIRES(ctx->lock)

@@ -10,31 +10,33 @@
 #include "util/text.h"
 
 /*
- * Operations. In addition to ctx->live, an operation is on exactly one list:
- * the queue of its next piece's file while pieces remain to start. After all
- * pieces have ended, it is, for each of its files one after the other, on the
- * lists unsynced and syncing (writes with file_sync "data" only) and ended.
- * Then it is on ctx->over. While its last pieces run, it is on none of these.
- * An operation that fails or is cancelled goes to ctx->over as soon as none of
- * its pieces runs.
+ * Operations. In addition to ctx->live, an operation is in at most one list.
+ * While pieces remain to start, it is in the queue of its next piece's file.
+ * While its last pieces run, it is in no list. After all pieces have ended, it
+ * is in lists of its files, one file after the other: in unsynced and then in
+ * syncing (only writes with file_sync "data"), and in ended. Then it is in
+ * ctx->over. An operation that fails or is cancelled moves to ctx->over as soon
+ * as none of its pieces runs.
  *
  * Files are checked after the bytes have moved, so an operation on a file that
  * was removed before the operation began never completes successfully. One
- * check serves all operations that wait for it, and reads that were submitted
- * before it.
+ * check serves all operations that wait for it, and all reads that were
+ * submitted before the check began.
  *
- * Room. ctx->room requests run at a time; a single busy file may use all of
- * them. A file always gets its share of requests even if other files use all
- * the room, so a file whose storage does not answer cannot block the others. If
- * no request of a file ends for NVMEOF_STALL_NS, the file is stalled: its
- * requests no longer count, and it gets no further ones until one of them ends.
- * This needs no timer: files are examined when another file lacks room, and
- * because of its share, that file keeps making progress. All requests together
- * are limited; at the limit, a file without a running request may still have
- * one.
+ * Limits. ctx->room requests run at a time; a single busy file may use all of
+ * them. Each file may always run its share of requests (NVMEOF_SHARE), even if
+ * other files have reached the limit, so a file whose storage does not answer
+ * cannot block the others. If no request of a file ends for NVMEOF_STALL_NS,
+ * the file is stalled: its requests no longer count, and it may start no
+ * further one until one of them ends. Stalls need no timer: all files are
+ * checked whenever a file cannot start a request, and this file still makes
+ * progress with its share. All requests together, those of stalled files
+ * included, are limited too (NVMEOF_CROWD); at this limit, a file without a
+ * running request may still start one.
  */
 
-#define IO_TRIES	1000u	/* attempts after EAGAIN or EINTR */
+#define IO_TRIES	1000u	/* greatest number of attempts after EAGAIN or
+				 * EINTR */
 
 /* --- queues -------------------------------------------------------------- */
 
@@ -54,7 +56,7 @@ static void op_queue(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 		tei_list_add_tail(&ctx->turn, &f->turn_node);
 }
 
-/* Removes the operation from the queue of f, which holds it. */
+/* Removes the operation from f->queue. */
 static void op_unqueue(struct tei_nvmeof_op *op, struct nvmeof_file *f)
 {
 	op->queued = false;
@@ -116,9 +118,10 @@ static bool op_at_last(const struct tei_nvmeof_op *op)
 	return op->offset + op->length <= f->offset + f->length;
 }
 
-/* Starts or skips the next check. All pieces have ended successfully, and files
- * before op->stage are settled. For a read, a check that began after the submit
- * is sufficient, even if the file was removed later. */
+/* Starts the next fdatasync or check of an operation, or skips it. All pieces
+ * of the operation have ended successfully, and the files before op->stage are
+ * checked. For a read, a check that began after the submit is sufficient, even
+ * if the file was removed later. */
 static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -171,8 +174,9 @@ static void op_step(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 /* --- pieces -------------------------------------------------------------- */
 
 /*
- * Takes a bounce buffer near the file's device, or else near the memory. m is
- * the range of the memory, or NULL.
+ * Takes a bounce buffer on the NUMA node of the file's device or, if that is
+ * unknown, on the node of the memory. m: the registered memory, or NULL.
+ * Returns false if no buffer is available.
  */
 static bool io_bounce(struct tei_nvmeof *ctx, struct nvmeof_io *io,
 		      const struct nvmeof_mem *m) TEI_REQUIRES(ctx->lock)
@@ -246,7 +250,8 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	ctx->counters.fixed += io->fixed >= 0;
 }
 
-/* Cuts the next piece of op, which is in io->file, into io. */
+/* Cuts the next piece from op and describes it in io. The piece is in
+ * io->file. */
 static void piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 		      struct nvmeof_io *io) TEI_REQUIRES(ctx->lock)
 {
@@ -312,7 +317,7 @@ static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 	}
 }
 
-/* Returns true if the file may have another request. */
+/* Returns true if the file may start another request. */
 static bool file_room(struct tei_nvmeof *ctx, const struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -391,8 +396,8 @@ static void io_give(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 }
 
 /*
- * Starts a piece of the first operation in the file's queue if there is room.
- * Returns true if anything was done.
+ * Starts a piece of the first operation in the file's queue, if the limits
+ * permit. Returns true if it has started a piece or failed the operation.
  */
 static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
@@ -419,14 +424,15 @@ static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	return true;
 }
 
-/* Checks all files for stalls. Called when a file could not start a request
- * because there was no room. */
+/* Checks for stalls all files with running requests. Called when a file could
+ * not start a request because of the limits. */
 static void room_watch(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
 	uint64_t now;
 	struct nvmeof_file *f;
 
-	/* a file that is alone takes no room from others */
+	/* if requests of only one file run, no other file waits because of
+	 * them */
 	if (tei_list_empty(&ctx->busy) || ctx->busy.next == ctx->busy.prev)
 		return;
 	now = tei_now_ns();
@@ -440,7 +446,7 @@ void nvmeof_pump(struct tei_nvmeof *ctx)
 	uint32_t left = 0;
 	struct tei_list turn;
 
-	/* round-robin, until a whole round starts nothing */
+	/* go round the files until a whole round starts nothing */
 	do {
 		tei_list_init(&turn);
 		tei_list_splice_tail(&turn, &ctx->turn);
@@ -505,9 +511,9 @@ static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 }
 
 /*
- * Continues a piece after a short result. If the rest is not aligned for a
- * direct request, it goes through the page cache; the kernel then reports the
- * actual error.
+ * Continues a piece after a result that was too short. If the rest is not
+ * aligned for a direct request, it goes through the page cache; if there is an
+ * error, the kernel reports it then.
  */
 static void io_again(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	TEI_REQUIRES(ctx->lock)
@@ -565,7 +571,7 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		return;
 	}
 	/* a file size limit may have cut a direct request to an unaligned
-	 * length */
+	 * length; the page cache accepts any length */
 	if (res == -EINVAL && io->direct && !io->gpu.context) {
 		io_select(io, false);
 		io_ready(ctx, io, true);
@@ -579,8 +585,8 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		}
 	}
 	if (io->done < io->length) {
-		/* a short result of an operation that had failed before is not
-		 * an error */
+		/* after a failure of the operation, the rest of a piece is not
+		 * moved, which is no error of this piece */
 		if (res <= 0 || !op->code)
 			io_fail(ctx, io, res < 0 ? res : 0);
 	} else {
@@ -598,7 +604,7 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 
 /* --- settling ------------------------------------------------------------ */
 
-/* Starts an fdatasync for the waiting writes, unless one is running. */
+/* Starts an fdatasync for the writes in f->unsynced, unless one is running. */
 static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -641,8 +647,10 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 		file_break(f, &err);
 	else
 		f->looked_at = at;
-	/* the remaining operations keep the segment alive: those in list may
-	 * hold its last reference */
+	/* do this before the loop: the operations in "list" may hold the last
+	 * references to the segment, and f must not be used after they have
+	 * ended. Operations that remain in the lists of f keep the segment
+	 * alive. */
 	if (!tei_list_empty(&f->ended) ||
 	    (!tei_list_empty(&f->unsynced) && tei_list_empty(&f->syncing)))
 		file_due(ctx, f);
@@ -817,7 +825,7 @@ int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 static void op_drop(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
-	/* all bytes have moved: the operation completes */
+	/* an operation whose bytes have all moved is not cancelled */
 	if (op->code || !(op->queued || op->running))
 		return;
 	op->code = TEI_NVMEOF_CANCELLED;

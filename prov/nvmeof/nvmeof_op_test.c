@@ -44,7 +44,8 @@ static unsigned char *op_files(const struct rig *r)
 	return p;
 }
 
-/* Returns an offset or length that is aligned, nearly aligned, or arbitrary. */
+/* Returns a random offset or length below max: aligned, nearly aligned, or
+ * arbitrary. */
 static uint64_t op_pick(uint64_t *state, uint64_t max)
 {
 	uint64_t v = op_random(state) % max;
@@ -90,7 +91,7 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 		return;
 	want = calloc(1, r.size);
 	op_random_writes(&r, want, &state, 12);
-	/* the whole segment, across the borders of files */
+	/* move the whole segment, across the borders of files */
 	op_fill(r.mem, r.size, 7);
 	memcpy(want, r.mem, r.size);
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size), 0);
@@ -119,8 +120,8 @@ static int op_fixed(const struct rig *r, uint32_t i)
 }
 
 /*
- * Registers the memory again in parts of that many bytes. Returns its first
- * slot.
+ * Removes the rig's memory and registers it again, in parts of that many bytes.
+ * Returns its first slot.
  */
 static int op_parts(struct rig *r, uint64_t part)
 {
@@ -132,7 +133,8 @@ static int op_parts(struct rig *r, uint64_t part)
 
 /*
  * Memory above 1 GiB is registered in parts, because the kernel does not accept
- * more in one buffer.
+ * more in one buffer. The test uses smaller parts: all bytes must be moved, and
+ * parts must be used as registered buffers.
  */
 static void test_uring_registers_memory_in_parts(void)
 {
@@ -165,7 +167,8 @@ static void test_uring_registers_memory_in_parts(void)
 	rig_stop(&r);
 }
 
-/* Requests use the registered file, even if its file descriptor is replaced. */
+/* Requests must use the registered file, even if its file descriptor is
+ * replaced. */
 static void test_uring_goes_by_registered_files(void)
 {
 	struct run t;
@@ -188,7 +191,8 @@ static void test_uring_goes_by_registered_files(void)
 	memset(r.mem, 0, 100);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, 100), 0);
 	CU_ASSERT(r.mem[0] == 'x' && r.mem[99] == 'x');
-	/* slots are released */
+	/* closing the segment must release its slots, or they would be used up
+	 * here */
 	for (i = 0; i < (int)NVMEOF_FILES; i++)
 		rig_reopen(&r);
 	CU_ASSERT(r.seg->file[0].cached_slot >= 0);
@@ -202,7 +206,7 @@ struct op_registrar {
 	bool quit;			/* atomic */
 };
 
-/* Registers and removes memory; its slots are released each time. */
+/* Registers and removes memory until "quit" is set. */
 static void *op_registrar(void *arg)
 {
 	struct op_registrar *g = arg;
@@ -265,7 +269,8 @@ static void *op_register_large(void *arg)
 }
 
 /*
- * Submits an operation while memory is being registered, and nothing after it.
+ * An operation that is submitted while memory is being registered must be
+ * executed, even if nothing is submitted after it.
  */
 static void op_submit_meanwhile(const char *io)
 {
@@ -301,7 +306,8 @@ static void test_operation_during_a_registration_ends(void)
 	rig_each(op_submit_meanwhile);
 }
 
-/* Fewer threads than requested are enough, and not an error. */
+/* If fewer threads than requested can be started, the context must still
+ * work. */
 static void test_pool_with_fewer_threads_still_moves(void)
 {
 	struct tei_settings settings;
@@ -343,13 +349,13 @@ static void test_uring_moves_every_byte(void)
 /* --- bounce buffers ------------------------------------------------------ */
 
 /*
- * Returns twice the policy mode of the memory, plus 1 if it is for node 0
- * alone; -1 if the policy is unavailable.
+ * Returns the NUMA policy of the memory as one number: twice the policy's mode,
+ * plus 1 if it is for node 0 alone. Returns -1 if the policy is unavailable.
  */
 static int op_policy(void *mem)
 {
-	unsigned long nodes[512] = { 0 };	/* more nodes than kernels
-						 * support */
+	unsigned long nodes[512] = { 0 };	/* array for more nodes than
+						 * kernels support */
 	int mode = 0;
 
 	if (get_mempolicy(&mode, nodes, 8 * sizeof(nodes), mem, MPOL_F_ADDR))
@@ -412,8 +418,9 @@ static void op_locate(struct rig *r, const char *location)
 }
 
 /*
- * Starts a rig in which bytes at r->mem + 1 need a bounce buffer; the first
- * file's node is unknown.
+ * Starts a rig in which bytes at r->mem + 1 need a bounce buffer, and in which
+ * the NUMA node of the first file is unknown. Returns false if the case was
+ * skipped.
  */
 static bool op_bouncing(struct rig *r, const char *io)
 {
@@ -427,8 +434,9 @@ static bool op_bouncing(struct rig *r, const char *io)
 	return false;
 }
 
-/* When the maximum number of bounce buffers exists, all on other nodes, the
- * latest one is used; now and then one is moved to the node. */
+/* Tests the case that the maximum number of bounce buffers exists and all are
+ * on other nodes: the latest buffer must be used, and every NVMEOF_MISSES-th
+ * time a buffer must be replaced by one on the node. */
 static void op_no_room(struct rig *r, int latest)
 {
 	unsigned int i;
@@ -443,8 +451,9 @@ static void op_no_room(struct rig *r, int latest)
 }
 
 /*
- * Buffers get the node of the memory or the file. Nodes that this machine lacks
- * are only preferences, so the kernel accepts them.
+ * Bounce buffers must be on the node of the file or else of the memory. The
+ * test uses nodes that this machine lacks: the kernel accepts them, because a
+ * node is only a preference.
  */
 static void op_near(const char *io)
 {
@@ -460,7 +469,8 @@ static void op_near(const char *io)
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 3);
 	r.seg->file[0].numa = 0;	/* the device's node takes precedence */
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 0);
-	/* at most as many buffers as requests */
+	/* one buffer for each of the nodes so far; then further nodes are used
+	 * until the maximum number of buffers exists */
 	CU_ASSERT_EQUAL(r.ctx->nbounces, 3);
 	for (i = 3; i < r.ctx->depth; i++) {
 		r.seg->file[0].numa = (int)i + 10;
@@ -568,7 +578,8 @@ struct op_thread {
 	pthread_t thread;
 };
 
-/* Ends while its operations are in flight, which must not affect them. */
+/* Main function of a thread that starts operations and ends while they are in
+ * flight. This must not affect the operations. */
 static void *op_thread_main(void *arg)
 {
 	struct op_thread *t = arg;
@@ -619,7 +630,8 @@ static void test_threads_may_end_before_their_operations(void)
 #define OP_SOME_LEN	200000u
 
 /*
- * Starts operations, each with its own memory. writes: every other one writes.
+ * Starts operations, each with its own memory. writes: every other operation is
+ * a write; if false, all are reads.
  */
 static void op_start_some(struct rig *r, struct run *t, bool writes)
 {
@@ -663,8 +675,9 @@ static void test_cancelled_operation_ends_once(void)
 #define OP_LAST		(1048576u + 123 + 4096)	/* offset of the last file */
 
 /*
- * A request that the storage has remains; an operation with no running request
- * ends at once.
+ * Cancels an operation while the storage does not answer: the operation must
+ * end only when its running request has ended, and other operations must end at
+ * once.
  */
 static void op_cancel_silent(const char *io)
 {
@@ -721,8 +734,9 @@ static bool op_stalled(struct rig *r, int file)
 	return stalled;
 }
 
-/* Operations on other files complete at once. Once the file is known to be
- * stalled, the others have all the room, and it gets no further requests. */
+/* Operations on other files must complete at once while file 2 does not answer.
+ * When file 2 is known to be stalled, the other files must have the whole
+ * limit, and file 2 must start no further requests. */
 static void op_others(struct rig *r)
 {
 	uint64_t until = tei_now_ns() + 20 * TEI_NS_PER_SEC;
@@ -762,7 +776,7 @@ static void op_silent(const char *io)
 	for (i = 0; i < OP_STUCK; i++)
 		run_start(&r, &t[i], true, OP_LAST, r.mem + (3u << 20),
 			  3000000);
-	/* a file that is alone uses all the room */
+	/* if requests of only one file run, they may use the whole limit */
 	for (i = 0; op_running(&r, 2) < r.ctx->room && i < 20000; i++)
 		nanosleep(&nap, NULL);
 	op_others(&r);
@@ -782,7 +796,8 @@ static void test_a_silent_file_leaves_the_others_their_room(void)
 	rig_each(op_silent);
 }
 
-/* A file server that answers neither a check nor a close. */
+/* Tests a file server that answers neither a check nor a close of a file:
+ * operations on other files must complete. */
 static void op_silent_check(const char *io)
 {
 	struct tei_nvmeof_seg *seg;
@@ -804,7 +819,7 @@ static void op_silent_check(const char *io)
 	seg = r.seg;
 	r.seg = NULL;
 	rig_reopen(&r);
-	tei_nvmeof_seg_put(seg);	/* the last reference */
+	tei_nvmeof_seg_put(seg);	/* drops the last reference */
 	run_start(&r, &t[1], true, 0, r.mem + 4096, 4096);
 	CU_ASSERT(run_ends(&t[1]));
 	silence_end(&s);
@@ -847,7 +862,7 @@ struct op_notified {
 	bool begun, reported; /* atomics */
 };
 
-/* A done callback that takes a while. */
+/* A done callback that sleeps for 100 ms. */
 static void op_notify_late(struct tei_nvmeof_op *op, int code,
 			   const struct tei_err *err)
 {

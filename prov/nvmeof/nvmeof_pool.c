@@ -66,7 +66,8 @@ static void pool_spare(struct tei_nvmeof *ctx, struct pool *p)
 		p->count++;
 }
 
-/* Runs one ready request, if any; releases the lock meanwhile. */
+/* Runs one ready request; releases the lock meanwhile. Returns false if there
+ * was none. */
 static bool pool_step(struct tei_nvmeof *ctx, struct pool *p)
 	TEI_REQUIRES(ctx->lock)
 {

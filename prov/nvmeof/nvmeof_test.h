@@ -47,7 +47,8 @@ struct silence {
 	pthread_cond_t cond;
 };
 
-/* io: "uring" or "threads". Returns false if the case was skipped. */
+/* Creates the files, the context and the memory, and opens the segment. io:
+ * "uring" or "threads". Returns false if the case was skipped. */
 bool rig_start(struct rig *r, const char *io, const char *sync, bool direct);
 void rig_stop(struct rig *r);
 /* Opens the files again. */
@@ -63,11 +64,14 @@ bool run_ends(struct run *t);
 int run_op(struct rig *r, struct run *t, bool read, uint64_t offset,
 	   void *local, uint64_t length);
 
-/* Makes the file's storage silent until silence_end, which must be called. */
+/* Makes the file's storage silent until silence_end, which must be called.
+ * looks: if true, the file's requests are not withheld from io_uring, so that
+ * only its checks and closes wait. */
 void silence_begin(struct silence *s, struct rig *r, int file, bool looks);
 void silence_end(struct silence *s);
 
-/* Calls fn once with each available back end, and prints its name. */
+/* Calls fn once with the name of each available back end, and prints the
+ * name. */
 void rig_each(void (*fn)(const char *io));
 
 #endif /* TEI_PROV_NVMEOF_TEST_H */

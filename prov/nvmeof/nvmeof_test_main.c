@@ -117,7 +117,8 @@ void run_start(struct rig *r, struct run *t, bool read, uint64_t offset,
 	t->op.done = run_done;
 	ret = tei_nvmeof_submit(r->ctx, &t->op);
 	if (!ret)
-		return;			/* run_done is called, or was */
+		return;			/* run_done will be called, or has been
+					 * called already */
 	t->code = ret;
 	t->calls = 1;
 }

@@ -18,10 +18,11 @@
 #include <unistd.h>
 
 /*
- * One ring and one thread, which alone submits requests and reaps completions.
- * The kernel cancels the requests of a thread when that thread ends, and a
- * program's threads may end at any time. The ring reads an eventfd that wakes
- * the thread for new operations.
+ * The back end io_uring: one ring and one thread. Only this thread submits
+ * requests and reaps completions, because the kernel cancels the requests of a
+ * thread when that thread ends, and a program's threads may end at any time.
+ * A request of the ring reads an eventfd, by which other threads wake this
+ * thread for new operations.
  *
  * If the kernel supports it, the ring is set up for a single issuer that runs
  * the completion work itself while it waits (io_uring_setup(2),
@@ -35,12 +36,12 @@
 #endif
 
 #define URING_REAP	64u
-#define URING_SHARE	4u		/* divisor: the number of completions
-					 * handled at a time is the number of
+#define URING_SHARE	4u		/* determines how many completions are
+					 * handled at a time: the number of
 					 * requests in flight, divided by
 					 * URING_SHARE, plus 1 */
-#define URING_EXTRA	8u		/* entries of the ring in addition to
-					 * the depth */
+#define URING_EXTRA	8u		/* number of entries of the ring in
+					 * addition to ctx->depth */
 #define URING_WAIT_NS	UINT64_C(1000000000) /* longest wait of the thread,
 					      * ns */
 
@@ -66,10 +67,12 @@ struct uring {
 	bool quit;
 	int started;			/* 0: not started yet; 1: started;
 					 * negative: -errno of the failure */
-	struct tei_list asks;		/* list of uring_ask */
-	pthread_cond_t answered;	/* signals changes of asks and
-					 * started */
-	uint32_t flying;		/* requests that the kernel has */
+	struct tei_list asks;		/* list of uring_ask.node: registration
+					 * requests */
+	pthread_cond_t answered;	/* signalled when a request in asks is
+					 * done, and when "started" is set */
+	uint32_t flying;		/* number of requests that the kernel
+					 * has */
 	bool armed;			/* a read of the eventfd is in flight */
 	uint64_t fixed[NVMEOF_FIXED / 64];	/* bit map of used buffer
 						 * slots */
@@ -137,8 +140,8 @@ static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 	io_uring_sqe_set_data(sqe, io);
 }
 
-/* Puts ready requests into the ring, as far as it has room. The kernel receives
- * them with the next wait. */
+/* Puts ready requests into the ring, as long as it has free entries. The kernel
+ * receives them with the next wait. */
 static void uring_fill(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -272,7 +275,8 @@ static void uring_wake(struct tei_nvmeof *ctx)
 	uint64_t one = 1;
 
 	if (!u->asleep)
-		return;			/* the thread checks the lists before it
+		return;			/* no wake-up is needed, because the
+					 * thread checks the lists before it
 					 * sleeps */
 	u->asleep = false;
 	if (write(u->event, &one, sizeof(one)) != sizeof(one))
@@ -356,8 +360,8 @@ static uint64_t uring_parts(const struct tei_nvmeof *ctx, uint64_t len)
 }
 
 /*
- * Returns true if the memory is larger than this host's memory. Registration
- * makes all pages present.
+ * Returns true if the memory is larger than this host's RAM. Such memory is not
+ * registered, because registration makes all pages present.
  */
 static bool uring_exceeds(uint64_t len, uint64_t *ram)
 {
@@ -634,7 +638,7 @@ static struct uring *uring_new(void)
 		return NULL;
 	u->event = eventfd(0, EFD_CLOEXEC);
 	if (u->event < 0)
-		u->event = -errno;	/* uring_begin reports it */
+		u->event = -errno;	/* uring_begin reports the error */
 	tei_list_init(&u->asks);
 	tei_cond_init(&u->answered);
 	return u;

@@ -47,7 +47,7 @@ struct tei_nvmeof_seg;		/* the files of one segment,
 				 * reference-counted */
 struct tei_settings;
 
-/* Largest length of one request to the kernel. */
+/* Largest length of one request to the kernel, bytes. */
 #define TEI_NVMEOF_PIECE	(1u << 20)
 
 /* --- context ------------------------------------------------------------- */
@@ -68,12 +68,13 @@ int tei_nvmeof_init(const struct tei_settings *settings, struct tei_err *err,
  */
 void tei_nvmeof_fini(struct tei_nvmeof *ctx);
 
-/* Returns "io_uring" or "threads", static. */
+/* Returns the name of the back end, "io_uring" or "threads", as a static
+ * string. */
 const char *tei_nvmeof_kind(const struct tei_nvmeof *ctx);
 
 /*
- * Waits until no operation is in flight. Returns true, or false at the
- * deadline.
+ * Waits until no operation is in flight. Returns true, or false if the deadline
+ * passes first.
  */
 bool tei_nvmeof_drain(struct tei_nvmeof *ctx, uint64_t deadline_ns);
 
@@ -82,10 +83,10 @@ bool tei_nvmeof_drain(struct tei_nvmeof *ctx, uint64_t deadline_ns);
 /*
  * Registers [addr, addr+len) as a possible local side of operations. Also
  * registers it with io_uring if the kernel accepts that, so that the kernel
- * need not look up the pages of the memory for each request. Operations also
- * work with memory that is not registered. location: a topology location, or
- * NULL if it is unknown. It selects the NUMA node of bounce buffers if the node
- * of the file is unknown. Returns 0, TEI_ERR_INVALID, TEI_ERR_OVERLAP or
+ * need not look up the pages of the memory for each request. If the kernel does
+ * not accept it, operations work, too. location: a topology location, or NULL
+ * if it is unknown. It selects the NUMA node of bounce buffers if the node of
+ * the file is unknown. Returns 0, TEI_ERR_INVALID, TEI_ERR_OVERLAP or
  * TEI_ERR_MEMORY.
  */
 int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
@@ -139,7 +140,8 @@ int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,
 			const struct tei_nvmeof_file *files, uint32_t count,
 			struct tei_err *err, struct tei_nvmeof_seg **out);
 struct tei_nvmeof_seg *tei_nvmeof_seg_hold(struct tei_nvmeof_seg *seg);
-/* Drops a reference. The last one closes the files. NULL is ignored. */
+/* Drops a reference. When the last one is dropped, the files are closed. NULL
+ * is ignored. */
 void tei_nvmeof_seg_put(struct tei_nvmeof_seg *seg);
 
 /* Returns true if [offset, offset+length) lies within the segment. */
@@ -176,8 +178,10 @@ typedef void (*tei_nvmeof_done_fn)(struct tei_nvmeof_op *op, int code,
  */
 struct tei_nvmeof_op {
 	/* set by the caller, constant while submitted */
-	struct tei_nvmeof_seg *seg;	/* the operation holds a reference */
-	bool read;			/* true: file to memory */
+	struct tei_nvmeof_seg *seg;	/* segment; the operation holds a
+					 * reference to it */
+	bool read;			/* true: from the segment to memory;
+					 * false: from memory to the segment */
 	void *local;
 	uint64_t offset;		/* start of the range in the segment,
 					 * bytes */
@@ -197,7 +201,8 @@ struct tei_nvmeof_op {
 	uint64_t moved;			/* bytes moved; other threads read it
 					 * atomically */
 	uint64_t born;			/* value of ctx->clock at submit */
-	uint32_t running;		/* pieces that the kernel has */
+	uint32_t running;		/* number of pieces that the kernel
+					 * has */
 	uint32_t stage;			/* index of the next file that must be
 					 * checked, or synced after a write,
 					 * before the operation ends */
@@ -212,9 +217,9 @@ struct tei_nvmeof_op {
 /*
  * Submits an operation. Never blocks on a file. Returns 0 if done will be
  * called, possibly before the call returns. Otherwise done is not called, and
- * the result is TEI_ERR_INVALID (range outside the segment),
- * TEI_ERR_NOT_REGISTERED (local memory) or TEI_ERR_CONTEXT (the context is
- * closing).
+ * the result is TEI_ERR_INVALID (the range is outside the segment),
+ * TEI_ERR_NOT_REGISTERED (the local memory is not registered) or
+ * TEI_ERR_CONTEXT (the context is closing).
  *
  * Codes of done: TEI_ERR_NO_DEVICE (file not mounted here, removed, replaced,
  * too short, or it could not be opened), TEI_ERR_CONTEXT (error of the kernel,
@@ -235,15 +240,18 @@ void tei_nvmeof_cancel(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op);
 
 /* Counters since tei_nvmeof_init. */
 struct tei_nvmeof_counters {
-	uint64_t tx_bytes, rx_bytes;	/* bytes of successful pieces */
+	uint64_t tx_bytes, rx_bytes;	/* bytes of successful pieces of writes
+					 * (tx) and of reads (rx) */
 	uint64_t direct, cached;	/* direct: pieces that bypassed the page
 					 * cache; cached: pieces that used it */
 	uint64_t bounced, fixed;	/* bounced: pieces that passed through a
 					 * bounce buffer; fixed: pieces in
 					 * memory registered with io_uring */
-	uint64_t gpu;			/* pieces moved by cuFile */
-	uint64_t syncs;			/* fdatasync calls */
-	uint64_t completed, failed, canceled; /* operations */
+	uint64_t gpu;			/* number of pieces that cuFile has
+					 * moved */
+	uint64_t syncs;			/* number of fdatasync calls */
+	uint64_t completed, failed, canceled; /* numbers of operations, by
+					       * result */
 };
 
 void tei_nvmeof_stats(struct tei_nvmeof *ctx, struct tei_nvmeof_counters *out);
