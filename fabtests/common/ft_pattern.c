@@ -77,8 +77,8 @@ static size_t pattern_fill_words(uint8_t *buf, size_t len, uint64_t word)
 	return at;
 }
 
-/* Checks blocks of UNROLL words. Returns the number of bytes in the right blocks
- * before the first wrong or incomplete one. */
+/* Checks blocks of UNROLL words. Returns the number of bytes before the first
+ * wrong or incomplete block. */
 static size_t pattern_check_words(const uint8_t *buf, size_t len, uint64_t word)
 {
 	uint64_t words[UNROLL];

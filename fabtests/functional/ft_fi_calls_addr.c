@@ -49,9 +49,9 @@ void call_addresses(struct fi_rig *r)
 
 /* --- addresses as text ---------------------------------------------------- */
 
-/* Returns true if fi_av_straddr writes that socket address as that text, and if
- * it fills a short buffer with a part of the text and returns the whole
- * length. */
+/* Returns true if fi_av_straddr writes the socket address `addr` as the text
+ * `want`. A short buffer must receive the beginning of the text, and the length
+ * must be that of the whole text. */
 static bool call_text(struct fid_av *av, const void *addr, const char *want)
 {
 	char text[64], less[8];
@@ -76,7 +76,7 @@ void call_texts(struct fi_rig *r)
 	size_t len = sizeof(name), n = sizeof(text);
 	bool good;
 
-	/* other providers only write addresses of their own format */
+	/* Other providers write only addresses of their own format. */
 	if (!call_moonrail(r))
 		return;
 	in.sin_addr.s_addr = htonl(0x0a000002);
@@ -102,8 +102,9 @@ static uint64_t call_thread_ns(void)
 	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* Inserts many addresses, as for all ranks of a large job. ns: CPU time of the
- * first and of the last CALL_SOME insertions. */
+/* Inserts CALL_MANY addresses, as a large job does for its ranks. Returns false
+ * on failure. ns[0] and ns[1] are the CPU time of the first and of the last
+ * CALL_SOME insertions. */
 static bool call_insert_many(struct fid_av *av, const char *name,
 			     fi_addr_t *out, uint64_t ns[2])
 {
@@ -157,8 +158,8 @@ out:
 
 /* --- addresses of sockets ------------------------------------------------- */
 
-/* Sends a message from an endpoint to itself, to a receive that accepts only
- * this sender. */
+/* Opens an endpoint that sends itself a message. The receive accepts only this
+ * sender. Returns true if it completes. */
 static bool call_to_itself(struct fi_rig *r)
 {
 	fi_addr_t src = FI_ADDR_NOTAVAIL;
@@ -178,8 +179,9 @@ static bool call_to_itself(struct fi_rig *r)
 	return call_close(r, &e) && good;
 }
 
-/* Opens two endpoints one after the other at the same socket address, which
- * does not identify the endpoint. */
+/* Opens two endpoints, one after the other, at the same socket address. Each
+ * must receive its own message, although the address does not tell which
+ * endpoint is meant. */
 static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
 {
 	struct fi_rig own;
@@ -193,8 +195,9 @@ static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
 		  "domain_with_socket_addresses_closes");
 }
 
-/* Returns true if an endpoint's name has the length `want`, or if there is no
- * domain and want is 0. */
+/* Opens an endpoint whose addresses have this format, on these rails (NULL
+ * means all). Returns true if its name has `want` bytes. If want is 0, returns
+ * true if fi_domain refuses the format. */
 static bool call_kind(struct fi_rig *r, uint32_t format, const char *rails,
 		      size_t want)
 {
@@ -249,9 +252,9 @@ void call_kinds(struct fi_rig *r)
 
 /* --- own addresses, and addresses similar to them ------------------------ */
 
-/* Sends a message from an endpoint of a domain with address `node` to the same
- * port of address `other`. Sets *comes to true if it arrives at this
- * endpoint. */
+/* Opens an endpoint at the address `node` and sends a message to the address
+ * `other` with the same port. Sets *comes to true if the message arrives at
+ * this endpoint. Returns false on failure. */
 static bool call_goes(struct fi_rig *r, uint32_t format, const char *node,
 		      const char *other, bool *comes)
 {
@@ -273,8 +276,8 @@ static bool call_goes(struct fi_rig *r, uint32_t format, const char *node,
 	return call_close(&own, &e) && call_domain_close(&own);
 }
 
-/* The two addresses differ only after the first eight bytes of a socket
- * address. */
+/* The addresses of this case differ only after the first eight bytes of the
+ * socket address, which contain the port. */
 void call_other_host(struct fi_rig *r)
 {
 	bool comes;
@@ -299,7 +302,7 @@ static bool call_name_has(struct fi_rig *r, struct fid_ep *ep, const char *text)
 	       strstr(fi_av_straddr(r->av, name, words, &n), text);
 }
 
-/* Tests a domain with two rails. */
+/* Tests that both addresses of a domain with two rails are its own. */
 void call_own_rails(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -319,8 +322,8 @@ void call_own_rails(struct fi_rig *r)
 	unsetenv("FI_MOONRAIL_ADDR");
 }
 
-/* Inserts the socket address of this domain, and then the name of another
- * endpoint. */
+/* Inserts two addresses into av: 0 is the socket address of r->ep, 1 is the
+ * name of `other`. */
 static bool call_two_insert(struct fi_rig *r, struct fid_av *av,
 			    struct fid_ep *other)
 {
@@ -336,8 +339,9 @@ static bool call_two_insert(struct fi_rig *r, struct fid_av *av,
 	       a[1] == 1;
 }
 
-/* Sends a message. Returns true if it completes the receive that was posted for
- * its sender, and no other. */
+/* Posts a receive for each of the senders 0 and 1, then sends a message from
+ * `from` to the endpoint `to`. Returns true if it completes only the receive
+ * for sender `is`. */
 static bool call_two_come(struct fi_rig *r, struct call_ep *to, fi_addr_t addr,
 			  struct fid_ep *from, fi_addr_t is)
 {
@@ -360,8 +364,8 @@ static bool call_two_come(struct fi_rig *r, struct call_ep *to, fi_addr_t addr,
 			     0) == 1;
 }
 
-/* Addresses the oldest endpoint by a socket address and another one by its
- * name. */
+/* Inserts the oldest endpoint of a domain by its socket address and another
+ * endpoint by its name. Messages of both must match the right receives. */
 void call_two_names(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE };

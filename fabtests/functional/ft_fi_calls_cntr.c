@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters, also when a process ends. */
+/* Counters, and how waits for them end when the peer ends. */
 #include <sys/socket.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -55,8 +55,8 @@ static void call_message(struct fi_rig *r, size_t len, size_t room)
 		;
 }
 
-/* Checks that an error which the program has read from the queue does not end a
- * later wait for the counter. */
+/* Checks that fi_cntr_wait does not end because of an error that the program
+ * has read from the completion queue before. */
 void call_counter_errors(struct fi_rig *r)
 {
 	uint64_t was = fi_cntr_read(r->got);
@@ -83,7 +83,8 @@ void call_counter_errors(struct fi_rig *r)
 
 /* --- operations to a process that has ended ------------------------------ */
 
-/* Posts one operation of that kind to the peer. */
+/* Posts an operation to the peer. kind is 0: large send, 1: write, 2: atomic,
+ * 3: large read. */
 static ssize_t call_of(struct fi_rig *r, int kind)
 {
 	static uint64_t one = 1;
@@ -104,8 +105,8 @@ static ssize_t call_of(struct fi_rig *r, int kind)
 	}
 }
 
-/* Posts an operation of that kind to a process that has ended. It must complete
- * with an error in time. */
+/* Posts an operation of this kind to a process that has ended. Returns true if
+ * it completes with FI_ECONNRESET within 2 s. */
 static bool call_fails(struct fi_rig *r, int kind)
 {
 	uint64_t until = ft_now_ns() + UINT64_C(2000000000);
@@ -126,8 +127,8 @@ static bool call_fails(struct fi_rig *r, int kind)
 	return false;
 }
 
-/* Checks a send whose peer ends: the wait for its counter ends with an error,
- * and no later wait ends because of the same error. */
+/* A send was posted to a peer that then ends. Checks that fi_cntr_wait returns
+ * the error, and that the next wait does not return the same error again. */
 static void call_counted(struct fi_rig *r)
 {
 	uint64_t was = fi_cntr_read(r->sent);
@@ -143,8 +144,9 @@ static void call_counted(struct fi_rig *r)
 		  "counter_wait_after_that_times_out");
 }
 
-/* Checks that a failure ends a later wait as long as it has been neither read
- * nor reported by a wait. */
+/* Checks that fi_cntr_wait also returns an error that occurred before the wait.
+ * An error counts once: not again after a wait has returned it or the program
+ * has read it. */
 static void call_counted_late(struct fi_rig *r)
 {
 	uint64_t was = fi_cntr_read(r->sent), errors;
@@ -153,14 +155,15 @@ static void call_counted_late(struct fi_rig *r)
 	int i;
 
 	errors = fi_cntr_readerr(r->sent);
-	/* both fail at once, because the peer is known to have ended */
+	/* Both sends fail at once, because the library knows that the peer has
+	 * ended. */
 	for (i = 0; i < 2; i++)
 		while (fi_rig_again(r, call_of(r, 0)))
 			;
 	good = fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL;
 	while (fi_rig_again(r, call_of(r, 0)))
 		;
-	/* the first two were reported by a wait, the third was not */
+	/* The first two errors were returned by a wait, the third was not. */
 	good = fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET && good &&
 	       fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET &&
 	       fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL &&
@@ -169,8 +172,8 @@ static void call_counted_late(struct fi_rig *r)
 	fi_rig_ok(r, good, "counter_wait_begun_after_a_new_failure_ends");
 }
 
-/* Makes a send and a receive fail, which report to different queues. Reads only
- * the error of the receive. */
+/* Makes a send and a receive of the endpoint fail. Reads only the error of the
+ * receive, which is in the other queue. Returns true on success. */
 static bool call_both_fail(struct fi_rig *r, struct call_ep *e)
 {
 	uint64_t end = ft_now_ns() + UINT64_C(10000000000);
@@ -225,7 +228,8 @@ void call_gone(struct fi_rig *r)
 
 	r->hasty = true;
 	if (!r->server) {
-		/* both processes know each other, and nothing is under way */
+		/* After this message, both processes know each other and
+		 * nothing is posted. */
 		while (fi_rig_again(r, fi_send(r->ep, r->buf, 8, NULL, r->peer,
 					       NULL)))
 			;
@@ -238,7 +242,8 @@ void call_gone(struct fi_rig *r)
 				       NULL)))
 		;
 	good = call_done(r, r->rx, &d);
-	/* the other process posts no receive for it */
+	/* This send stays pending, because the other process posts no receive
+	 * for it. */
 	while (fi_rig_again(r, call_of(r, 0)))
 		;
 	fi_rig_meet(r);

@@ -6,8 +6,8 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
-/* Checks completions of one format. Each format is the beginning of the next
- * larger one. */
+/* Checks completions in one format. Each format has the members of the next
+ * smaller format and more. */
 static bool call_format(struct fi_rig *r, enum fi_cq_format format)
 {
 	struct fi_cq_tagged_entry t[2];
@@ -35,7 +35,7 @@ static bool call_format(struct fi_rig *r, enum fi_cq_format format)
 		       t[0].flags & FI_REMOTE_CQ_DATA;
 	if (format >= FI_CQ_FORMAT_TAGGED)
 		good = good && t[0].tag == 55;
-	else	/* no byte after the entry is written */
+	else	/* The queue must not write beyond the entry. */
 		good = good && t[0].tag == UINT64_C(0xeeeeeeeeeeeeeeee);
 	return call_close(r, &e) && good;
 }
@@ -50,8 +50,8 @@ void call_formats(struct fi_rig *r)
 	fi_rig_ok(r, good, "completions_of_all_formats_and_sources_are_right");
 }
 
-/* Opens an endpoint that sends itself 24 bytes with data 98 and that tag, into
- * a receive of len bytes. */
+/* Opens an endpoint and posts a receive of len bytes with this tag. Then sends
+ * itself 24 bytes with this tag and the data 98. */
 static bool call_to_self(struct fi_rig *r, struct call_ep *e, uint64_t tag,
 			 size_t len)
 {
@@ -66,8 +66,8 @@ static bool call_to_self(struct fi_rig *r, struct call_ep *e, uint64_t tag,
 	return true;
 }
 
-/* Checks that the blocking reads of a queue return a completion and its
- * source. */
+/* Checks that fi_cq_sread and fi_cq_sreadfrom return a completion, and the
+ * latter also its source. */
 void call_waits(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -87,8 +87,8 @@ void call_waits(struct fi_rig *r)
 		  "sreadfrom_returns_the_completion_and_its_source");
 }
 
-/* Checks the error entry of a truncated message. Other providers may not
- * survive such an error. */
+/* Checks the error entry of a truncated message. Runs with moonrail only,
+ * because other providers may not work after such an error. */
 void call_error_entry(struct fi_rig *r)
 {
 	struct fi_cq_err_entry err = { .err = 0 };
@@ -163,7 +163,8 @@ void call_selective(struct fi_rig *r)
 			     "selective_endpoint_reports_each_completion_once");
 }
 
-/* Repeats a FI_PEEK receive until it finds a message. */
+/* Posts receives with FI_PEEK in `flags` until one finds a message. Returns
+ * true if its completion is right. */
 static bool call_look(struct call_ep *e, struct fi_context *context,
 		      uint64_t flags)
 {
@@ -188,8 +189,8 @@ static bool call_look(struct call_ep *e, struct fi_context *context,
 	return false;
 }
 
-/* Checks that FI_PEEK and FI_CLAIM receives report their result to a queue with
- * selective completion. */
+/* Checks that receives with FI_PEEK or FI_CLAIM report their results, although
+ * the queue has selective completion. */
 void call_selective_look(struct fi_rig *r)
 {
 	struct fi_context context[2];
@@ -217,8 +218,9 @@ void call_selective_look(struct fi_rig *r)
 		  "selective_endpoint_reports_results_of_peeks");
 }
 
-/* Checks that a completion which precedes an error is read before it. Only
- * moonrail delivers a message to the same domain before fi_send returns. */
+/* Checks that a completion that comes before an error is also read before it.
+ * Runs with moonrail only, which delivers a message to the same domain before
+ * fi_send returns. */
 void call_turns(struct fi_rig *r)
 {
 	struct fi_cq_tagged_entry t[2];
@@ -249,7 +251,7 @@ void call_turns(struct fi_rig *r)
 		  "error_is_read_after_earlier_completion");
 }
 
-/* Checks that fi_cq_signal wakes a blocked reader without a completion. */
+/* Checks that fi_cq_signal ends a blocking read of an empty queue. */
 void call_signal(struct fi_rig *r)
 {
 	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
@@ -280,25 +282,27 @@ void call_signal(struct fi_rig *r)
 #define POLLERS		2
 
 enum call_polled_kind {
-	POLLED_SMALL,			/* a message in one part */
-	POLLED_LONG,			/* a message that the receiver reads */
-	POLLED_CUT,			/* a message too long for its buffer */
+	POLLED_SMALL,			/* small message */
+	POLLED_LONG,			/* message whose bytes the receiver
+					 * reads (rendezvous) */
+	POLLED_CUT,			/* message longer than the receive
+					 * buffer */
 	POLLED_CANCELLED,		/* a receive that is cancelled */
 	POLLED_KINDS,
 };
 
 struct call_polled {
 	struct fi_rig *r;
-	/* accessed atomically */
+	/* The following members are accessed atomically. */
 	uint32_t done;
 	bool bad;
-	uint32_t times[POLLED];		/* completions reported for each
-					 * context */
+	uint32_t times[POLLED];		/* number of completions reported for
+					 * each context */
 };
 
-/* Returns true if the provider survives truncated messages. libfabric's tcp
+/* Returns true if the provider works after truncated messages. libfabric's tcp
  * before 2.0 leaves the rest of such a message in the socket and takes it for
- * the next message, so that nothing arrives after it. */
+ * the next message. After that, nothing arrives. */
 static bool call_polled_cuts(const struct fi_rig *r)
 {
 	return call_moonrail(r) ||
@@ -329,8 +333,8 @@ static bool call_polled_is(struct call_polled *p, const void *context, int err)
 	return true;
 }
 
-/* Takes one entry from the queue, if there is one. Returns false if it is
- * wrong. The other thread may have read the error that this one found. */
+/* Takes one entry from the queue if there is one. Returns false if the entry is
+ * wrong. If the queue reports an error, the other thread may read it first. */
 static bool call_polled_take(struct call_polled *p)
 {
 	struct fi_cq_tagged_entry e;
@@ -419,8 +423,8 @@ static bool call_polled_got(struct fi_rig *r)
 	return good;
 }
 
-/* Two threads read a queue, and neither waits for a lock while it is empty. A
- * third thread and the peer fill it. */
+/* Checks a completion queue that two threads read while a third thread and the
+ * peer cause completions. Each entry must be returned once. */
 void call_polled(struct fi_rig *r)
 {
 	fi_rig_ok(r, r->server ? call_polled_got(r) : call_polled_sent(r),

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Endpoints that are not ready yet, and closed endpoints and ended
- * processes. */
+/* Endpoints that are not ready yet or closed, and processes that have ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +39,8 @@ void call_bound_queue(struct fi_rig *r)
 
 /* --- an endpoint that only sends, or only receives ------------------------ */
 
-/* Opens an endpoint with one completion queue, bound with these flags. */
+/* Opens an endpoint with a single completion queue, which is bound with these
+ * flags, and inserts its address. */
 static bool call_one_queue(struct fi_rig *r, uint64_t flags,
 			   struct call_ep *e)
 {
@@ -118,7 +118,8 @@ void call_one_way(struct fi_rig *r)
 
 /* --- an endpoint without addresses yet ------------------------------------ */
 
-/* Checks that a process which knows its address can write to it. */
+/* Checks that a peer can write to an endpoint that has no address vector yet,
+ * and that the write's data is reported. */
 void call_early_data(struct fi_rig *r)
 {
 	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
@@ -201,8 +202,8 @@ void call_void_keys(struct fi_rig *r)
 
 /* --- room for peers ------------------------------------------------------- */
 
-/* Inserts and removes the address of a nonexistent process, made from our own
- * address. */
+/* Inserts and removes the address of a process that does not exist. The address
+ * is that of r->ep with another incarnation. */
 static bool call_made_up(struct fi_rig *r, uint32_t i)
 {
 	struct {
@@ -218,7 +219,7 @@ static bool call_made_up(struct fi_rig *r, uint32_t i)
 	       !fi_av_remove(r->av, &a, 1, 0);
 }
 
-/* Opens a second domain, sends one message from it and closes it. */
+/* Opens a second domain, sends a message from it to the peer, and closes it. */
 static bool call_visit(struct fi_rig *r, uint64_t tag)
 {
 	struct call_ep e = { .counts = NULL };
@@ -240,7 +241,8 @@ static bool call_visit(struct fi_rig *r, uint64_t tag)
 
 #define CALL_VISITS	6u
 
-/* Both processes have room for three peers. */
+/* Runs with a limit of three peers (MOONRAIL_MAX_PEERS) in both processes.
+ * Removed addresses and closed domains must not count. */
 void call_visitors(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -269,7 +271,7 @@ void call_visitors(struct fi_rig *r)
 
 /* --- endpoints that are closed or not open yet --------------------------- */
 
-/* Moves 512 bytes from the server to the client. */
+/* Copies the 512 bytes at "word" from the server to the client. */
 static bool call_word(struct fi_rig *r, void *word)
 {
 	struct fi_rig_done d;
@@ -335,7 +337,8 @@ void call_closed(struct fi_rig *r)
 		       good;
 	fi_rig_meet(r);
 	if (!r->server) {
-		/* an acknowledgement may overtake a refusal that was lost */
+		/* FI_TRANSMIT_COMPLETE may report success: the acknowledgement
+		 * may arrive although the refusal was lost. */
 		good = call_send_to(r, to, FI_TRANSMIT_COMPLETE, &d) &&
 		       (!d.err || d.err == FI_ECONNREFUSED) && good;
 		good = call_send_to(r, to, FI_DELIVERY_COMPLETE, &d) &&
@@ -349,8 +352,8 @@ void call_closed(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-/* Checks that a message disappears together with its sender's endpoint and
- * memory. */
+/* Closes an endpoint and unmaps its buffer after a large send. Checks that the
+ * receiver drops the message. */
 void call_sender_gone(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -379,9 +382,10 @@ void call_sender_gone(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-/* Receives a part of a message whose sender's endpoint has closed. If its bytes
- * can no longer be read, the receive must fail and not report a truncated
- * message. If they were copied before, the first bytes must be right. */
+/* Receives the first 100 bytes of a large message whose sender's endpoint has
+ * closed. If the bytes can no longer be read, the receive must fail with an
+ * error other than truncation. If they were copied before, the first bytes must
+ * be right. */
 void call_cut_unread(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -412,8 +416,8 @@ void call_cut_unread(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-/* Sends messages before an endpoint is opened in a domain and after it was
- * closed. */
+/* Sends messages to a domain before its endpoint is opened, and after it was
+ * closed. The first must wait, the second must be refused. */
 void call_too_soon(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -446,7 +450,8 @@ void call_too_soon(struct fi_rig *r)
 				       NULL) == 1;
 		if (good)
 			call_post_to(r, to, FI_TRANSMIT_COMPLETE);
-		/* long enough for the message to arrive */
+		/* Wait 400 ms, so that the message arrives before the endpoint
+		 * is opened. */
 		for (i = 0; i < 20; i++)
 			good = call_silent(r->tx) && good;
 		fi_rig_meet(r);
@@ -464,12 +469,13 @@ void call_too_soon(struct fi_rig *r)
 
 /* --- processes that end without closing anything ------------------------- */
 
-#define CALL_UNCLOSED	20	/* a race would fail in some of these
-				 * processes */
+/* number of processes; a race would not show in each of them */
+#define CALL_UNCLOSED	20
 
 static int call_leave_open(void)
 {
-	static struct fi_rig own;	/* static, so that it is no leak */
+	static struct fi_rig own;	/* static, so that the leak sanitizer
+					 * finds a reference to it */
 	struct fi_rig r = { .provider = "moonrail" };
 
 	ft_forked();

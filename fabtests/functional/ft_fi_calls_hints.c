@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The answers of fi_getinfo to hints. */
+/* The results of fi_getinfo for different hints. */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
-/* The protocol number that fi_moonrail(7) states, and the one of 0.1.0, which
- * is negative as an int. */
+/* The endpoint protocol number that fi_moonrail(7) states, and the number of
+ * version 0.1.0, which is negative as an int. */
 #define CALL_PROTOCOL		0x6d6f6f6e
 #define CALL_PROTOCOL_010	0xed6f6f6eu
 
@@ -64,7 +64,7 @@ static bool call_node(const char *provider, uint64_t flags)
 	return good;
 }
 
-/* Returns true if hints that no provider can meet are refused. */
+/* Returns true if fi_getinfo refuses hints that no provider can meet. */
 static bool call_unmet(const char *provider)
 {
 	struct fi_info *h = call_hints(provider);
@@ -100,8 +100,9 @@ void call_hints_of(const char *provider)
 	      "%s_uses_node_and_service_of_peer_and_source", provider);
 }
 
-/* Returns true if hints with that registration mode are answered with the mode
- * `is`. API versions before 1.5 know only two modes. */
+/* Returns true if fi_getinfo of this API version answers hints with the
+ * registration mode `mode` with the mode `is`. Versions before 1.5 have only
+ * two modes. */
 static bool call_old(uint32_t version, int mode, int is)
 {
 	struct fi_info *h = call_hints("moonrail"), *info;
@@ -119,8 +120,9 @@ static bool call_old(uint32_t version, int mode, int is)
 	return good;
 }
 
-/* Returns true if FI_PROV_ATTR_ONLY returns the attributes of moonrail alone.
- * In some cases libfabric itself answers, for all providers that it knows. */
+/* Returns true if fi_getinfo with FI_PROV_ATTR_ONLY returns the attributes of
+ * moonrail without addresses. In some cases libfabric itself answers, and lists
+ * all providers. */
 static bool call_listed(uint64_t flags)
 {
 	struct fi_info *info = NULL, *i;
@@ -138,8 +140,8 @@ static bool call_listed(uint64_t flags)
 	return i;
 }
 
-/* Returns true if hints are refused that exceed the limits of fi_getinfo's
- * answer. */
+/* Returns true if fi_getinfo refuses hints with values that exceed the limits
+ * which it returns for hints without such values. */
 static bool call_beyond(void)
 {
 	struct fi_info *h = call_hints("moonrail");
@@ -164,9 +166,9 @@ static bool call_beyond(void)
 #define CALL_ORDER_ATOMIC	(FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | \
 				 FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 
-/* Returns true if fi_getinfo grants exactly the order that the hints request
- * and the orders that cost nothing, with at least those sizes for ordered reads
- * (raw) and writes (waw). */
+/* Returns true if fi_getinfo grants the message order `order`, plus the orders
+ * that moonrail always has, and no others. The sizes for ordered reads after
+ * writes and writes after writes must be at least `raw` and `waw`. */
 static bool call_order(uint64_t order, size_t raw, size_t waw)
 {
 	const uint64_t want = order | FI_ORDER_SAS | CALL_ORDER_ATOMIC;
@@ -205,8 +207,8 @@ static void call_orders(void)
 	      "message_orders_are_offered_to_hints_that_request_them");
 }
 
-/* Returns true if hints with an invalid value of one domain attribute are
- * refused. */
+/* Returns true if fi_getinfo refuses hints in which the domain attribute with
+ * the number `which` has an invalid value. */
 static bool call_no_way(int which)
 {
 	struct fi_info *h = call_hints("moonrail");
@@ -240,8 +242,8 @@ static bool call_no_ways(void)
 	return good;
 }
 
-/* Returns true if fi_getinfo accepts hints with that protocol and answers with
- * the documented one. */
+/* Returns true if fi_getinfo accepts hints with this protocol and answers with
+ * CALL_PROTOCOL. */
 static bool call_protocol(struct fi_info *h, uint32_t protocol)
 {
 	struct fi_info *info;
@@ -255,9 +257,9 @@ static bool call_protocol(struct fi_info *h, uint32_t protocol)
 	return good;
 }
 
-/* Checks that fi_getinfo accepts its own answer as hints but refuses a later
- * protocol version. fi_tostr must have a name for every value except the
- * protocol, which only moonrail knows. */
+/* Checks that fi_getinfo accepts its own result as hints, and refuses a later
+ * protocol version. fi_tostr must have a name for each value, except for the
+ * protocol, which libfabric does not know. */
 static bool call_given(void)
 {
 	struct fi_info *h = call_hints("moonrail");
@@ -275,7 +277,7 @@ static bool call_given(void)
 	return call_refuses(h) && good;
 }
 
-/* Returns true if a source address that no host has is refused. */
+/* Returns true if fi_getinfo refuses a source address of another host. */
 static bool call_elsewhere(void)
 {
 	struct fi_info *info;
@@ -285,8 +287,8 @@ static bool call_elsewhere(void)
 	       call_node("moonrail", FI_SOURCE);
 }
 
-/* Returns true if fi_getinfo offers moonrail for a loopback address. named: the
- * provider's name in the hints, or NULL for hints without a name. */
+/* Returns true if fi_getinfo offers moonrail for a loopback address. `named` is
+ * the provider name in the hints; NULL means none. */
 static bool call_offered(const char *named)
 {
 	struct fi_info *h = call_hints(named ? named : ""), *info = NULL, *i;
@@ -304,7 +306,8 @@ static bool call_offered(const char *named)
 	return i;
 }
 
-/* Does the same as call_offered(NULL) with an environment variable set. */
+/* Does the same as call_offered(NULL) while an environment variable has this
+ * value. */
 static bool call_offered_with(const char *variable, const char *value)
 {
 	bool offered;
@@ -315,8 +318,8 @@ static bool call_offered_with(const char *variable, const char *value)
 	return offered;
 }
 
-/* libfabric read FI_PROVIDER at its start, so only moonrail sees the change
- * here. */
+/* Tests when moonrail is offered to hints without a provider name. libfabric
+ * has read FI_PROVIDER before, so only moonrail sees the new value. */
 static void call_unasked(void)
 {
 	ft_ok(call_offered("moonrail"), "hints_that_name_moonrail_find_it");
@@ -335,8 +338,8 @@ static void call_unasked(void)
 	      "provider_list_without_moonrail_does_not_offer_it");
 }
 
-/* Returns true if fi_getinfo accepts that domain name in hints. rails: value of
- * FI_MOONRAIL_ADDR, or NULL. */
+/* Returns true if fi_getinfo accepts the domain name `name` in hints, and sets
+ * *info. `rails` is the value of FI_MOONRAIL_ADDR, or NULL. */
 static bool call_named(const char *name, const char *rails,
 		       struct fi_info **info)
 {
@@ -351,7 +354,7 @@ static bool call_named(const char *name, const char *rails,
 	return found && !strcmp((*info)->domain_attr->name, name);
 }
 
-/* Returns true if an endpoint of that info has a loopback address. */
+/* Returns true if an endpoint opened with info has a loopback address. */
 static bool call_on_loopback(struct fi_info *info)
 {
 	struct fi_av_attr attr = { .type = FI_AV_MAP };
@@ -432,7 +435,8 @@ void call_own_hints(void)
 	call_orders();
 	ft_ok(call_elsewhere(), "moonrail_refuses_source_of_another_host");
 	ft_ok(call_given(), "moonrail_accepts_and_prints_its_own_info");
-	/* 1 and 2 are FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */
+	/* 1 and 2 are the modes FI_MR_BASIC and FI_MR_SCALABLE. libfabric 2.0
+	 * has deprecated their names. */
 	ft_ok(call_old(FI_VERSION(1, 4), 1, 1) &&
 		      call_old(FI_VERSION(1, 4), 0, 2) &&
 		      call_old(FI_VERSION(1, 5), 1, 1) &&

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory registrations. */
+/* Memory registrations of the provider. */
 #include <stdlib.h>
 
 #include "fabtests/functional/ft_fi_calls.h"
 
-#define CALL_DMABUF	(UINT64_C(1) << 40)	/* FI_MR_DMABUF of 2.x */
+/* the value of FI_MR_DMABUF in libfabric 2.x */
+#define CALL_DMABUF	(UINT64_C(1) << 40)
 
 void call_registrations(struct fi_rig *r)
 {
@@ -13,8 +14,8 @@ void call_registrations(struct fi_rig *r)
 	struct fi_mr_attr attr = {
 		.mr_iov = &iov, .iov_count = 1, .access = FI_REMOTE_READ,
 		.requested_key = 302, .context = r,
-		/* iface has no meaning without FI_HMEM, but not all providers
-		 * ignore it then */
+		/* Without FI_HMEM, the provider must ignore `iface`. Not all
+		 * other providers do. */
 		.iface = call_moonrail(r) ? FI_HMEM_ZE : FI_HMEM_SYSTEM,
 	};
 	struct fid_mr *mr[3];
@@ -47,8 +48,8 @@ void call_registrations(struct fi_rig *r)
 			  "dmabuf_registration_is_refused");
 }
 
-/* Transfers with registered local memory and its memory descriptor
- * (fi_mr_desc), as some providers require. */
+/* Sends, writes and reads with registered local memory. All calls get its
+ * memory descriptor (fi_mr_desc), which some providers require. */
 void call_described(struct fi_rig *r)
 {
 	uint8_t *back = r->buf + FI_RIG_BUF / 2;
@@ -92,12 +93,13 @@ void call_described(struct fi_rig *r)
 	fi_rig_ok(r, !fi_close(&mr->fid), "local_memory_is_closed");
 }
 
-#define CALL_BUFFERS	600u		/* more than the provider keeps
-					 * registered */
+/* number of buffers, more than the provider keeps registered */
+#define CALL_BUFFERS	600u
 #define CALL_BUFFER	20480u
 
-/* Sends from and receives into always different buffers, in ascending and then
- * in descending order. */
+/* Sends a message from each of many buffers, in ascending and then in
+ * descending order of their addresses. The peer receives into as many
+ * buffers. */
 void call_many_buffers(struct fi_rig *r)
 {
 	uint8_t *all = malloc((size_t)CALL_BUFFERS * CALL_BUFFER), *at;

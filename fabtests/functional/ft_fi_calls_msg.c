@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Scatter/gather entries, flags and variants of the calls that move bytes. */
+/* Calls that move bytes: with scatter/gather entries, with flags, and in all
+ * variants. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +12,8 @@
 
 /* --- scatter/gather entries ---------------------------------------------- */
 
-/* Cuts a buffer into n entries of unequal length, with gaps between them. */
+/* Sets iov to n entries of unequal lengths in the buffer, len bytes in total,
+ * with gaps between them. */
 static void call_cut(uint8_t *buf, size_t len, size_t n, struct iovec *iov)
 {
 	size_t i, at = 0, part;
@@ -84,8 +86,8 @@ void call_pieces(struct fi_rig *r)
 			  "message_with_too_many_iov_entries_is_refused");
 }
 
-/* Checks that lengths over the limit are refused before memory is touched. The
- * lengths of the second call overflow when they are added. */
+/* Checks that operations over the length limit are refused before memory is
+ * accessed. The sum of the lengths in iov and in "at" overflows size_t. */
 void call_too_long(struct fi_rig *r)
 {
 	size_t max = r->info->ep_attr->max_msg_size;
@@ -119,8 +121,8 @@ void call_too_long(struct fi_rig *r)
 		  "write_with_overflowing_remote_lengths_is_refused");
 }
 
-/* Writes local entries to two ranges of the peer and reads these back into
- * different entries. */
+/* Writes PIECES local ranges to two remote ranges, and reads these into fewer
+ * local ranges. Returns true if the bytes are right. */
 static bool call_places(struct fi_rig *r, size_t len, uint32_t seed)
 {
 	struct fi_rma_iov at[2] = {
@@ -186,8 +188,8 @@ void call_rma_pieces(struct fi_rig *r)
 
 /* --- inject, data, flags ------------------------------------------------- */
 
-/* Sends injected messages. The buffer may be reused as soon as each call
- * returns. */
+/* Sends one message with each of the inject calls. The buffer is changed as
+ * soon as a call returns. */
 static bool call_injects(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 32 };
@@ -261,7 +263,7 @@ void call_inject(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-/* Sends messages with FI_MORE, which must arrive in order. */
+/* Checks that messages sent with FI_MORE arrive in order. */
 void call_more(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 8 };
@@ -290,7 +292,8 @@ void call_more(struct fi_rig *r)
 	fi_rig_ok(r, good, "messages_with_more_arrive_in_order");
 }
 
-/* Posts two receives with one tag, each for one sender. */
+/* Posts two receives with the same tag for different senders. Checks that each
+ * takes the message of its own sender. */
 void call_directed(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -329,10 +332,10 @@ void call_directed(struct fi_rig *r)
 }
 
 /*
- * A receive belongs to the endpoint that had the address when it was posted.
- * libfabric leaves open what happens when the address is removed. With moonrail
- * it still receives from that endpoint, and not from the one that reuses the
- * address.
+ * Checks a receive for an address that is removed. libfabric does not define
+ * this case. With moonrail, the receive stays bound to the endpoint that had
+ * the address when it was posted. It does not accept the endpoint that gets the
+ * address later.
  */
 void call_removed(struct fi_rig *r)
 {
@@ -379,8 +382,8 @@ void call_removed(struct fi_rig *r)
 
 /* --- many long messages -------------------------------------------------- */
 
-#define LONGS		13u	/* number of messages; the receiver reads their
-				 * bytes */
+/* number of messages; they are so long that the receiver reads them */
+#define LONGS		13u
 #define LONGS_SLOT	(FI_RIG_BUF / LONGS)
 #define LONGS_TAG	3000u
 
@@ -389,7 +392,8 @@ static size_t call_long_length(size_t i)
 	return CALL_LARGE / 2 + i * 1000;
 }
 
-/* Returns true if each of the contexts in mark completes once. */
+/* Returns true if each element of mark, which are the contexts, completes
+ * once. */
 static bool call_longs_done(struct fi_rig *r, struct fid_cq *cq, uint8_t *mark)
 {
 	struct fi_rig_done d;
@@ -410,7 +414,7 @@ static bool call_longs_got(struct fi_rig *r, uint8_t *mark)
 	bool good = true;
 	size_t i;
 
-	/* in the reverse order */
+	/* Post the receives in reverse order of the sends. */
 	for (i = LONGS; i--;)
 		while (fi_rig_again(r, fi_trecv(r->ep, r->buf + i * LONGS_SLOT,
 						LONGS_SLOT, NULL,
@@ -440,8 +444,8 @@ static bool call_longs_sent(struct fi_rig *r, uint8_t *mark)
 	return call_longs_done(r, r->tx, mark);
 }
 
-/* The sender may learn of several completions at once, and must learn of
- * all. */
+/* Checks that the sender of many long messages gets a completion for each,
+ * although several may be acknowledged at once. */
 void call_longs(struct fi_rig *r)
 {
 	uint8_t mark[LONGS] = { 0 };
@@ -457,7 +461,8 @@ void call_longs(struct fi_rig *r)
 #define ROOM_SENDS	8
 #define ROOM_PAUSE_NS	UINT64_C(20000000)
 
-/* The functions fi_rx_size_left and fi_tx_size_left are deprecated. */
+/* Call through the table of operations, because libfabric has deprecated
+ * fi_rx_size_left and fi_tx_size_left. */
 static ssize_t call_rx_left(struct fid_ep *ep)
 {
 	return ep->ops->rx_size_left(ep);
@@ -468,8 +473,8 @@ static ssize_t call_tx_left(struct fid_ep *ep)
 	return ep->ops->tx_size_left(ep);
 }
 
-/* Checks that as many receives can be posted as there is room for, and no
- * more. */
+/* Checks that an endpoint accepts as many receives as rx_size_left reports, and
+ * no more. */
 static bool call_room_received(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -500,8 +505,8 @@ static void call_room_send(struct fi_rig *r, uint64_t flags)
 		;
 }
 
-/* Waits until all room for sends is free. Returns true if that happens in
- * time. */
+/* Waits until tx_size_left reports the full queue size. Returns false if that
+ * takes longer than FI_RIG_WAIT_MS. */
 static bool call_room_all(struct fi_rig *r)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -512,7 +517,7 @@ static bool call_room_all(struct fi_rig *r)
 	return call_tx_left(r->ep) == all;
 }
 
-/* Checks that sends occupy room until they are delivered. */
+/* Checks that tx_size_left counts a send until it is delivered. */
 static bool call_room_sent(struct fi_rig *r)
 {
 	ssize_t all = (ssize_t)r->info->tx_attr->size;
@@ -535,8 +540,8 @@ static bool call_room_sent(struct fi_rig *r)
 	return call_room_all(r) && good;
 }
 
-/* Sends to a peer that does not answer until no message has been accepted for a
- * while. */
+/* Sends to a stopped peer until no message is accepted for ROOM_PAUSE_NS.
+ * Returns false on failure. */
 static bool call_room_fill(struct fi_rig *r)
 {
 	uint64_t now = ft_now_ns(), taken = now, n = 0;
@@ -555,8 +560,8 @@ static bool call_room_fill(struct fi_rig *r)
 	return ret == -FI_EAGAIN && now < end;
 }
 
-/* Checks that a stopped peer does not block an endpoint whose address vector
- * lacks the peer. */
+/* Checks that a stopped peer blocks only endpoints with its address: another
+ * endpoint, whose address vector does not have the peer, stays usable. */
 static bool call_room_apart(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE };
@@ -611,7 +616,7 @@ static bool call_room_stopped(struct fi_rig *r)
 	}
 }
 
-/* Other providers do not report their room. */
+/* Tests tx_size_left and rx_size_left. Other providers return -FI_ENOSYS. */
 void call_room(struct fi_rig *r)
 {
 	bool good;
@@ -635,7 +640,8 @@ void call_room(struct fi_rig *r)
 #define CANCELS		8
 
 /* Takes the completions of two messages and of the end of the buffer, in any
- * order, and cancels the receive after the short message. */
+ * order. Cancels the multi-receive as soon as the short message has arrived.
+ * Returns true if both messages are complete. */
 static bool call_cancelled(struct fi_rig *r, const void *context)
 {
 	bool ended = false;
@@ -651,7 +657,8 @@ static bool call_cancelled(struct fi_rig *r, const void *context)
 			got++;
 		if (d.err && d.err != FI_ECANCELED)
 			return false;
-		/* the long message arrived first and may still be read */
+		/* The long message was sent first and may still be read at that
+		 * time. */
 		if (d.err || d.e.len != 64)
 			continue;
 		if (fi_cancel(&r->ep->fid, (void *)(uintptr_t)context))

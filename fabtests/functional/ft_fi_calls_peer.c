@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers that are inserted late, are backpressured, are stopped, or start
- * late. */
+/* Peers whose addresses are inserted late, that are backpressured or stopped,
+ * or that start late. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@
 
 #define SOUGHT_TAG	7
 
-/* Opens a domain without known addresses, in place of the rig's, and an
- * endpoint in it. */
+/* Opens a domain with an empty address vector and an endpoint in it. *own is a
+ * copy of the rig that uses them. */
 static bool call_stranger(struct fi_rig *r, const char *service,
 			  struct fi_rig *own, struct call_ep *e)
 {
@@ -48,8 +48,8 @@ static bool call_stranger_close(struct fi_rig *own, struct call_ep *e)
 	return good;
 }
 
-/* Inserts the other process by its socket address. Other providers than
- * moonrail use its name. */
+/* Inserts the address of the other process into av. With moonrail, this is its
+ * socket address; with other providers, its name. */
 static bool call_by_socket(struct fi_rig *r, struct fid_av *av, fi_addr_t *out)
 {
 	char name[512], text[512], host[64], port[16];
@@ -64,7 +64,8 @@ static bool call_by_socket(struct fi_rig *r, struct fid_av *av, fi_addr_t *out)
 	       fi_av_insertsvc(av, host, port, out, 0, NULL) == 1;
 }
 
-/* Waits with FI_PEEK until an unexpected message has arrived. */
+/* Posts receives with FI_PEEK until an unexpected message has arrived. Returns
+ * false if none arrives in FI_RIG_WAIT_MS. */
 static bool call_come(struct fi_rig *own, struct call_ep *e)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -113,7 +114,8 @@ static void call_sought_client(struct fi_rig *r)
 				       NULL)))
 		;
 	good = call_sent(r) && good;
-	/* other providers cannot determine the sender later */
+	/* Other providers cannot match a message that arrived before the
+	 * sender's address was inserted. */
 	if (late)
 		good = call_come(&own, &e) &&
 		       call_by_socket(r, own.av, &from) && good;
@@ -170,8 +172,8 @@ void call_sought(struct fi_rig *r)
 
 #define FULL_LEN	16000u
 #define FULL_PAUSE_NS	UINT64_C(200000000)
-#define FULL_OTHERS	200u	/* messages for providers without such a
-				 * limit */
+/* number of messages for providers that do not limit unexpected messages */
+#define FULL_OTHERS	200u
 #define FULL_WORDS	3
 
 static void call_full_make(struct fi_rig *r, uint64_t i, uint64_t last)
@@ -180,8 +182,8 @@ static void call_full_make(struct fi_rig *r, uint64_t i, uint64_t last)
 	memcpy(r->buf + sizeof(i), &last, sizeof(last));
 }
 
-/* Sends until no message is accepted for a while. Returns their number, or 0 on
- * failure. */
+/* Sends until no message has been accepted for FULL_PAUSE_NS. Returns the
+ * number of messages sent, or 0 on failure. */
 static uint64_t call_full_fill(struct fi_rig *r)
 {
 	uint64_t taken = ft_now_ns(), n = 0;
@@ -203,8 +205,8 @@ static uint64_t call_full_fill(struct fi_rig *r)
 	return n;
 }
 
-/* Sends messages from another domain, each before a receive is posted for
- * it. */
+/* Sends messages from another domain to the full endpoint. The peer waits until
+ * a message has arrived, then posts a receive for it. */
 static bool call_full_say(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -271,8 +273,9 @@ static void call_full_client(struct fi_rig *r)
 		  "full_endpoint_with_room_again_receives");
 }
 
-/* Does an atomic and receives a message with a second endpoint, while the first
- * one is full. */
+/* While the first endpoint of this process is full, makes an atomic and
+ * receives a message with the second endpoint e. Returns true if both
+ * complete. */
 static bool call_full_other(struct fi_rig *r, struct call_ep *e)
 {
 	uint64_t one = 1, old;
@@ -304,7 +307,7 @@ static bool call_full_other(struct fi_rig *r, struct call_ep *e)
 	       !strcmp((char *)r->mem, "other");
 }
 
-/* Receives all messages and checks their order. */
+/* Receives all messages. Returns true if they are intact and in order. */
 static bool call_full_all(struct fi_rig *r)
 {
 	uint64_t n = 0, head[2];
@@ -324,8 +327,8 @@ static bool call_full_all(struct fi_rig *r)
 	return true;
 }
 
-/* No receive is posted for the messages to one endpoint. They must wait without
- * blocking other endpoints. */
+/* Fills an endpoint with messages for which no receive is posted. Checks that
+ * they wait without blocking other endpoints. */
 void call_full(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -352,11 +355,12 @@ void call_full(struct fi_rig *r)
 
 /* --- a full endpoint of the same domain ---------------------------------- */
 
-#define FULL_HOLD	(64u << 20)	/* bytes of unexpected messages that an
-					 * endpoint buffers */
+/* limit of the unexpected messages that an endpoint buffers, bytes */
+#define FULL_HOLD	(64u << 20)
 
-/* Sends until no message is accepted. Returns their number, or 0 on failure or
- * if more is accepted than the endpoint may buffer. */
+/* Sends to an endpoint of the same domain until no message is accepted. Returns
+ * the number of messages, or 0 on failure or if the endpoint accepts twice its
+ * limit. */
 static uint64_t call_own_fill(struct fi_rig *r, fi_addr_t to)
 {
 	ssize_t ret = 0;
@@ -373,8 +377,8 @@ static uint64_t call_own_fill(struct fi_rig *r, fi_addr_t to)
 	return ret == -FI_EAGAIN ? n : 0;
 }
 
-/* Receives the buffered messages and checks their order. After the first ones a
- * further send must be accepted. */
+/* Receives the n buffered messages and checks their order. As soon as there is
+ * space again, another send must be accepted; its message is received last. */
 static bool call_own_drain(struct fi_rig *r, struct call_ep *e, uint64_t n)
 {
 	struct fi_rig own = *r;
@@ -404,7 +408,8 @@ static bool call_own_drain(struct fi_rig *r, struct call_ep *e, uint64_t n)
 	return !ret;
 }
 
-/* Checks that a message with a posted receive needs no room. */
+/* Checks that a full endpoint still accepts a message for which a receive is
+ * posted. */
 static bool call_own_pass(struct fi_rig *r, struct call_ep *e)
 {
 	struct fi_rig own = *r;
@@ -431,8 +436,8 @@ static bool call_own_refused(struct fi_rig *r, fi_addr_t to, size_t len)
 	       fi_sendmsg(r->ep, &msg, FI_TRANSMIT_COMPLETE) == -FI_EAGAIN;
 }
 
-/* No receive is posted for the messages that another endpoint of this domain
- * sends. */
+/* Fills an endpoint with messages from another endpoint of the same domain. No
+ * receive is posted for them. */
 void call_own_full(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -459,12 +464,13 @@ void call_own_full(struct fi_rig *r)
 
 /* --- a process that is stopped -------------------------------------------- */
 
-#define STOP_SENDS	200u	/* more than may be sent without an
-				 * acknowledgement */
+/* number of messages, more than may be sent without an acknowledgement */
+#define STOP_SENDS	200u
 #define STOP_LAST	UINT64_MAX
 #define STOP_ADDS	8
 
-/* Returns true if the next operation completes with that error. */
+/* Returns true if the next operation completes with the error `err`; 0 means
+ * success. */
 static bool call_ends(struct fi_rig *r, int err)
 {
 	struct fi_rig_done d;
@@ -505,7 +511,8 @@ static bool call_stop_add(struct fi_rig *r, int err, uint64_t *old)
 	return call_ends(r, err);
 }
 
-/* Checks that all operations to the stopped process time out. */
+/* Checks that a write, many sends and an atomic to the stopped process all time
+ * out. */
 static bool call_stop_all(struct fi_rig *r)
 {
 	bool good = call_stop_write(r, FI_ETIMEDOUT);
@@ -518,8 +525,8 @@ static bool call_stop_all(struct fi_rig *r)
 	return call_stop_add(r, FI_ETIMEDOUT, &old) && good;
 }
 
-/* Inserts the address again and repeats a write until it succeeds. On a busy
- * machine it may exceed the time-out at first. */
+/* Removes and inserts the peer's address and writes to it, until a write
+ * succeeds. On a loaded machine, the first writes may time out. */
 static bool call_stop_again(struct fi_rig *r, const char *name)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -539,8 +546,8 @@ static bool call_stop_again(struct fi_rig *r, const char *name)
 	return !d.err;
 }
 
-/* Stops a process and waits until it has stopped, which happens some time after
- * the signal. */
+/* Stops a process with SIGSTOP. Returns true when it has stopped, which happens
+ * some time after the signal. */
 static bool call_stop(pid_t pid)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -559,8 +566,9 @@ static bool call_stop(pid_t pid)
 	return state == 'T';
 }
 
-/* Stops both processes for longer than the time-out. This time must not count
- * as silence of the peer. */
+/* Stops both processes for longer than MC_SLICE_TIMEOUT while atomics are
+ * posted. That time must not count as silence of the peer. Returns true if the
+ * atomics complete. */
 static bool call_stop_both(struct fi_rig *r, pid_t pid)
 {
 	static uint64_t none, old;
@@ -577,8 +585,9 @@ static bool call_stop_both(struct fi_rig *r, pid_t pid)
 			;
 	child = fork();
 	if (!child) {
-		usleep(300000);		/* this process has requested a sign of
-					 * life by then */
+		/* By then, this process has sent the stopped peer a request for
+		 * a sign of life. */
+		usleep(300000);
 		call_stop(getppid());
 		sleep(CALL_SILENT_S + 2);
 		kill(getppid(), SIGCONT);
@@ -629,8 +638,8 @@ static void call_stop_client(struct fi_rig *r)
 	fi_rig_ok(r, call_ends(r, 0), "last_message_after_reinsertion_is_sent");
 }
 
-/* Receives the messages that were sent before the time-out, as far as they
- * arrive, in order, and then all later ones. */
+/* Receives the messages in order. Those that were sent before the time-out may
+ * be missing from some number on; later ones must all arrive. */
 static bool call_stop_got(struct fi_rig *r)
 {
 	uint64_t next = 0, n;
@@ -685,8 +694,8 @@ static bool call_free_port(char port[8])
 	return n > 0;
 }
 
-/* Inserts the address again and repeats a send until it succeeds. A busy
- * machine may take longer than the time-out to connect. */
+/* Removes and inserts the address and sends to it, until a send succeeds. On a
+ * loaded machine, connecting may take longer than the time-out. */
 static bool call_late_again(struct fi_rig *r, const char *port, fi_addr_t *to)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -703,8 +712,9 @@ static bool call_late_again(struct fi_rig *r, const char *port, fi_addr_t *to)
 	return !d.err;
 }
 
-/* Opens a domain at the expected port. A send to the old address must fail with
- * err; sends work after the address was inserted again. */
+/* Opens a domain at this port. A send to the old entry of the address must fail
+ * with `err`. Returns true if sends succeed after the address was inserted
+ * again. */
 static bool call_late_comes(struct fi_rig *r, const char *port, fi_addr_t *to,
 			    int err)
 {
@@ -726,9 +736,9 @@ static bool call_late_comes(struct fi_rig *r, const char *port, fi_addr_t *to,
 	return call_stranger_close(&own, &e) && good;
 }
 
-/* Opens a domain at the given port and sends a message from it. The message
- * must match the receive for this address. Sends to the old address must still
- * fail. */
+/* Opens a domain at this port and sends a message from it. The message must
+ * match the receive that was posted for this address, although sends to the old
+ * entry of the address still fail. */
 static bool call_late_says(struct fi_rig *r, fi_addr_t to, const char *port,
 			   int *context)
 {
@@ -815,15 +825,15 @@ static void call_given_up_client(struct fi_rig *r)
 	call_given_send(r, 1);
 	fi_rig_meet(r);
 	good = call_stop(pid) && good && call_ends(r, FI_ETIMEDOUT);
-	/* the program may use the buffer again */
+	/* The send has failed, so the program may reuse the buffer. */
 	fi_rig_fill(r->buf, CALL_LARGE, 2);
 	kill(pid, SIGCONT);
 	fi_rig_ok(r, good, "large_message_to_stopped_process_times_out");
 	fi_rig_meet(r);
 	fi_rig_meet(r);
 	good = call_stop_again(r, name);
-	sleep(CALL_SILENT_S + 1); /* longer than the time-out without
-				   * messages */
+	sleep(CALL_SILENT_S + 1); /* This time without messages is longer than
+				   * the time-out. */
 	call_given_send(r, 3);
 	fi_rig_ok(r, good && call_sent(r),
 		  "large_message_after_a_pause_is_sent");
@@ -840,8 +850,9 @@ static int call_given_receive(struct fi_rig *r)
 	return fi_rig_next(r, r->rx, &d) ? d.err : -1;
 }
 
-/* The receiver was stopped. It finds the announcement of a large message whose
- * send has failed. */
+/* A large message is sent to a process that is stopped, and the send fails. The
+ * process then finds the announcement of the message. Checks that its receive
+ * fails, and that a later large message arrives. */
 void call_given_up(struct fi_rig *r)
 {
 	struct call_ep e = { .ep = r->ep, .cq = { r->tx, r->rx } };
@@ -854,7 +865,8 @@ void call_given_up(struct fi_rig *r)
 	good = call_tell_pid(r) && call_come(r, &e);
 	fi_rig_meet(r);
 	fi_rig_meet(r);
-	/* messages in the meantime must not make the old announcement valid */
+	/* The announcement must stay invalid, although other messages have been
+	 * exchanged since. */
 	call_stop_send(r, r->peer, 0);
 	good = call_ends(r, 0) && good;
 	fi_rig_ok(r, good && call_given_receive(r) == FI_ETIMEDOUT,

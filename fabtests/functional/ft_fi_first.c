@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The libfabric provider's name of a process is valid as long as the process
- * lives, although faults change its addresses. a and b have one rail each
- * (fabtests/scripts/rails_lib.sh) and are cut off from each other while they
- * change their addresses, so that neither knows the other's new address. c
- * knows only the old name of b.
+ * The name of a process, as fi_getname returns it, is valid for the life of the
+ * process, although faults change its addresses. The processes a and b have one
+ * rail each (fabtests/scripts/rails_lib.sh). The connection between them is cut
+ * while both change their addresses, so neither knows the other's new address.
+ * The process c knows only the old name of b.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -29,21 +29,25 @@
 
 enum first_do {
 	FIRST_OPEN,		/* opens an endpoint and returns its name */
-	FIRST_INSERT,		/* inserts the peer */
-	FIRST_INSERT_SOCKET,	/* inserts the peer by its address and port */
-	FIRST_AGAIN,		/* removes and inserts the peer */
-	FIRST_SEND,		/* sends to the peer and waits for its
-				 * acknowledgement */
+	FIRST_INSERT,		/* inserts the peer's name into the address
+				 * vector */
+	FIRST_INSERT_SOCKET,	/* inserts the peer's socket address (address
+				 * and port) */
+	FIRST_AGAIN,		/* removes the peer's address and inserts it
+				 * again */
+	FIRST_SEND,		/* sends to the peer and waits until the message
+				 * is acknowledged */
 	FIRST_RECEIVE,		/* receives a number and returns it */
-	FIRST_REGISTER,		/* registers memory with the key `number` */
+	FIRST_REGISTER,		/* registers memory with `number` as its key */
 	FIRST_CLOSE_MR,
-	FIRST_WRITE,		/* writes with the key `number` */
+	FIRST_WRITE,		/* writes to the peer's memory with the key
+				 * `number` */
 };
 
-/* An order to a process, and the result. */
+/* A command to a process, which the process returns with the result. */
 struct first_order {
 	enum first_do what;
-	int err;		/* FI_E…, or -1 */
+	int err;		/* result: 0, an error number FI_E…, or -1 */
 	uint64_t number;
 	uint8_t name[FIRST_NAME];
 };
@@ -127,8 +131,8 @@ static int host_done(struct fid_cq *cq)
 	return n == 1 ? 0 : err.err;
 }
 
-/* Returns the error of a call, or waits for its completion and returns its
- * error. */
+/* Waits for the completion of an operation and returns its error, or 0. If
+ * `ret`, the result of the call, is an error, returns that error. */
 static int host_ends(ssize_t ret, struct fid_cq *cq)
 {
 	return ret ? (int)-ret : host_done(cq);
@@ -206,14 +210,14 @@ struct first {
 	char host;
 	int sock, log;
 	pid_t pid;
-	uint64_t key;			/* key of its memory */
+	uint64_t key;			/* key of the process's memory */
 	uint8_t name[FIRST_NAME];
 };
 
 static void host_enter(const struct first *f)
 {
-	const char *peer = getenv("RAILS_PEER"); /* the namespace of
-						  * host b */
+	const char *peer = getenv("RAILS_PEER"); /* the name of host b's network
+						  * namespace */
 	char path[256], addr[32];
 	int fd;
 
@@ -288,8 +292,8 @@ static bool first_stop(struct first *f)
 	return !status;
 }
 
-/* Returns true if the process has opened its rx lane with that generation,
- * according to its log. */
+/* Returns true if the log of the process says that its rx lane has the
+ * generation `gen`. */
 static bool first_moved(const struct first *f, unsigned int gen)
 {
 	static char log[1 << 20];
@@ -336,7 +340,7 @@ static bool first_begin(struct first *f)
 	return true;
 }
 
-/* Sends a number from one process to the other and checks it. */
+/* Sends `number` from one process to the other. Returns true if it arrives. */
 static bool first_goes(struct first *from, struct first *to, uint64_t number)
 {
 	struct first_order o;
@@ -352,8 +356,8 @@ static bool first_goes(struct first *from, struct first *to, uint64_t number)
 	return !err && !o.err && o.number == number;
 }
 
-/* Registers memory and writes to it from the other process, which then knows
- * its key. */
+/* Registers memory of f with a new key, and writes to it from the process `to`,
+ * which then has the key. */
 static bool first_lends(struct first *f, struct first *to)
 {
 	f->key = f->key ? f->key + 1 : FIRST_KEY;
@@ -383,9 +387,10 @@ static bool first_both_moved(void *arg)
 	return first_moved(p->a, p->gen) && first_moved(p->b, p->gen);
 }
 
-/* Cuts the connection. Then both processes close registered memory whose key
- * the other one has. The other one cannot answer, so each process closes its rx
- * lane and opens a new one. The connection is still cut at the return. */
+/* Cuts the connection. Then both processes close the memory whose key the other
+ * one has. The other process cannot answer, so each process closes its rx lane
+ * and opens a new one with the generation `gen`. Does not restore the
+ * connection. */
 static bool first_cut(struct first *a, struct first *b, unsigned int gen)
 {
 	struct first_pair p = { .a = a, .b = b, .gen = gen };
@@ -400,14 +405,14 @@ static bool first_cut(struct first *a, struct first *b, unsigned int gen)
 	       ft_wait_until(first_both_moved, &p, FI_RIG_WAIT_MS);
 }
 
-/* Sends a message in each direction. */
+/* Sends a message in each direction. Returns true if both arrive. */
 static bool first_get_on(struct first *a, struct first *b, uint64_t number)
 {
 	return first_goes(a, b, number) && first_goes(b, a, number + 1);
 }
 
-/* Inserts the peer again and sends until a send succeeds. Sends time out until
- * the peer is known to be reachable again. */
+/* Removes and inserts the peer and sends, until a send succeeds. Sends time out
+ * until the library has reached the peer again. */
 static bool first_again(struct first *from, struct first *to, uint64_t number)
 {
 	uint64_t end = ft_now_ns() + FIRST_WAIT_NS;
@@ -470,7 +475,7 @@ int main(void)
 		return ft_skip("built without the provider");
 	if (!getenv("RAILS_ID"))
 		return first_inside();
-	/* longer than the first cut lasts */
+	/* longer than the time for which the first cut lasts */
 	setenv("MC_SLICE_TIMEOUT", "8", 1);
 	setenv("MC_LOG_LEVEL", "info", 1);
 	if (!ft_ok(first_start(&a, 'a') && first_start(&b, 'b') &&

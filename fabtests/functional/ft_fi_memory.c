@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Local memory that a program has not registered, has registered, or has mapped
- * again, over rails that require registered local memory. MOONRAIL_MR_LOCAL
- * makes any rail do so; RDMA devices do so themselves. */
+/* Local memory that is unregistered, registered or mapped again, over rails
+ * that require registered local memory. RDMA devices require that;
+ * MOONRAIL_MR_LOCAL makes any rail require it. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,14 +10,17 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
-#define FLIGHT	400u			/* operations at one time */
-#define PLACE	((size_t)8192)		/* bytes for each operation, on both
-					 * sides */
-#define LONG	((size_t)3 << 20)	/* more than any bounce buffer */
-#define PAGES	((size_t)256 << 10)	/* bytes that are mapped again */
+/* number of operations posted at one time */
+#define FLIGHT	400u
+/* size of the range for each operation, on both sides */
+#define PLACE	((size_t)8192)
+#define LONG	((size_t)3 << 20)	/* longer than any bounce buffer */
+/* size of the memory that is mapped again */
+#define PAGES	((size_t)256 << 10)
 #define ROUNDS	12u
-#define HUGE_LEN ((size_t)100 << 20)	/* more bytes than the provider keeps
-					 * registered */
+/* size of a message larger than the memory that the provider keeps
+ * registered */
+#define HUGE_LEN ((size_t)100 << 20)
 
 static size_t memory_length(uint32_t i)
 {
@@ -52,7 +55,8 @@ static bool memory_send(struct fi_rig *r, const void *buf, size_t len)
 	return memory_ended(r);
 }
 
-/* Receives a message into buf and returns true if it has that pattern. */
+/* Receives a message into buf. Returns true if it has len bytes with the
+ * pattern of `seed`. */
 static bool memory_gets(struct fi_rig *r, void *buf, size_t len, uint32_t seed)
 {
 	struct fi_rig_done d;
@@ -80,7 +84,8 @@ static bool memory_all(struct fi_rig *r, bool write)
 	return good;
 }
 
-/* Posts more operations than there are bounce buffers, of different lengths. */
+/* Posts more writes and reads than there are bounce buffers, each with another
+ * length. Then writes and reads one long range. */
 static void memory_flight(struct fi_rig *r)
 {
 	bool good = true;
@@ -113,8 +118,9 @@ static uint8_t *memory_map(void *at, size_t len)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* Moves one message from or into the pages. rma: also writes them to the peer's
- * memory. */
+/* Sends the message in the memory p from the client to the server, which
+ * receives into its own memory p. If `rma` is true, the client also writes it
+ * to the server's r->mem. Returns true if the bytes are right. */
 static bool memory_round(struct fi_rig *r, uint8_t *p, uint32_t i, bool rma)
 {
 	if (r->server && !memory_gets(r, p, PAGES, i))
@@ -131,7 +137,8 @@ static bool memory_round(struct fi_rig *r, uint8_t *p, uint32_t i, bool rma)
 	return !r->server || !rma || fi_rig_same(r->mem, PAGES, i);
 }
 
-/* Maps new pages at the same address in each round. */
+/* Checks messages whose memory is replaced by new pages at the same address in
+ * each round. */
 static void memory_remapped(struct fi_rig *r)
 {
 	bool is_moonrail = !strcmp(r->provider, "moonrail"), good;
@@ -140,8 +147,8 @@ static void memory_remapped(struct fi_rig *r)
 
 	good = p;
 	for (i = 0; i < ROUNDS && good; i++) {
-		/* other providers complete a write before its bytes are in
-		 * place */
+		/* Writes are checked with moonrail only: other providers
+		 * complete a write before its bytes are in place. */
 		good = memory_round(r, p, i, is_moonrail);
 		fi_rig_meet(r);
 		good = good && memory_map(p, PAGES);
@@ -151,9 +158,9 @@ static void memory_remapped(struct fi_rig *r)
 		munmap(p, PAGES);
 }
 
-/* Moves messages while the memory or its first half is registered, and again
- * after the registration was closed and new pages were mapped at the address.
- */
+/* Checks messages whose memory is registered entirely or in its first half.
+ * Checks them again after the registration was closed and new pages were mapped
+ * at the address. */
 static void memory_registered(struct fi_rig *r)
 {
 	uint8_t *p = memory_map(NULL, PAGES);
@@ -186,8 +193,8 @@ static int memory_reg(struct fi_rig *r, uint8_t *p, uint64_t key,
 			 mr, NULL);
 }
 
-/* Closes one of two overlapping registrations and maps again the memory that
- * only the closed one covered. */
+/* Checks messages in the memory of two overlapping registrations, after one was
+ * closed and the part that only it covered was mapped again. */
 static void memory_overlap(struct fi_rig *r)
 {
 	bool ours = !strcmp(r->provider, "moonrail");
@@ -242,7 +249,8 @@ static void memory_parts(struct fi_rig *r)
 		fi_rig_meet(r);
 		part[i](r);
 	}
-	/* emulated devices move only some 10 MB per second */
+	/* Emulated devices move only some 10 MB per second, too little for this
+	 * case. */
 	if (!fi_rig_emulated())
 		memory_huge(r);
 }
@@ -252,7 +260,7 @@ static bool memory_run(const char *provider, bool *missing)
 	return fi_rig_run(provider, 0, memory_parts, missing);
 }
 
-/* With an argument, tests that provider only. */
+/* With an argument, the test uses only the provider of that name. */
 int main(int argc, char **argv)
 {
 	const char *only = ft_options_word(argc, argv, "PROVIDER",

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * ft_fi_mpi [long]: an MPI program with two to sixteen ranks that moves bytes
- * as MPI programs do, and checks every byte: ping-pong, storms with receives
- * from any source and with any tag, a thousand sends at one time, all forms of
- * probing, collectives, and one-sided operations with fences and locks.
- * ft_fi_mpi.sh runs it over moonrail's libfabric provider. Rank 0 prints one
- * line for each check. A rank that finds a fault prints it and aborts the job.
+ * in the ways of MPI programs and checks every byte. It does ping-pong,
+ * "storms" (all ranks send many messages to all others, which receive from any
+ * source with any tag), a thousand sends at one time, all forms of probing,
+ * collectives, and one-sided operations with fences and locks. ft_fi_mpi.sh
+ * runs it over moonrail's libfabric provider. Rank 0 prints one line for each
+ * check. A rank that finds an error prints it and aborts the job.
  */
 #include <mpi.h>
 #include <stdarg.h>
@@ -17,13 +18,15 @@
 
 #define MOVES_MAX	(16 << 20)
 #define MOVES_RANKS	16
-#define STORM_MAX	40000	/* bytes; long messages are announced first */
+/* longest message of a storm, bytes; long ones use rendezvous */
+#define STORM_MAX	40000
 #define STORM_TAGS	7
 #define STORM_WINDOW	32
 
 static int rank, ranks;
 static bool is_long;
-static uint8_t *out, *in;	/* buffers of MOVES_MAX bytes */
+static uint8_t *out, *in;	/* buffers of MOVES_MAX bytes: sources and
+				 * destinations of messages */
 
 static void moves_fail(const char *text, ...)
 	__attribute__((format(printf, 1, 2), noreturn));
@@ -129,7 +132,8 @@ static void pairs(void)
 	moves_ok("ping_pong_of_every_size_is_intact");
 }
 
-/* Each rank sends to the next one in the ring while it receives. */
+/* Each rank sends to the next one in a ring and receives from the previous one
+ * at the same time. */
 static void exchange(void)
 {
 	int len = is_long ? 4 << 20 : 300000, to = (rank + 1) % ranks;
@@ -148,7 +152,7 @@ static void exchange(void)
 
 /* --- storms --------------------------------------------------------------- */
 
-/* Returns the length of message number i from one rank to another. */
+/* Returns the length of the i-th message from one rank to another. */
 static int storm_len(int from, int to, int i)
 {
 	uint32_t x = (uint32_t)(from * 7919 + to * 104729 + i * 31337);
@@ -184,16 +188,17 @@ static void storm_check(const uint8_t *p, const MPI_Status *s,
 		   (uint32_t)h.seq, "storm");
 }
 
-/* One rank's part in a storm. Slot i of the buffers belongs to request i. */
+/* The state of a rank in a storm. Request i uses the i-th part of the buffers,
+ * STORM_MAX bytes. */
 struct storm {
 	MPI_Request sends[STORM_WINDOW], receives[STORM_WINDOW];
-	int32_t next[MOVES_RANKS];	/* number of the next message from each
-					 * rank */
+	int32_t next[MOVES_RANKS];	/* expected number of the next message
+					 * from each rank */
 	int total, sent, posted, got, window;
 };
 
-/* Sends the next message to the next rank. Returns false if its slot is still
- * in use. */
+/* Sends the next message; the destinations alternate. Returns false if the last
+ * message in the same part of the buffer is not sent yet. */
 static bool storm_send(struct storm *t)
 {
 	int to = (rank + 1 + t->sent % (ranks - 1)) % ranks, free;
@@ -222,9 +227,9 @@ static void storm_post(struct storm *t)
 		  &t->receives[slot]);
 }
 
-/* Checks the oldest posted receive. Receives complete in the order in which
- * they were posted, so each sender's messages appear in order. Returns false if
- * that receive has no message yet. */
+/* Tests the oldest posted receive and checks its message. Receives complete in
+ * the order in which they were posted, so the messages of each sender are in
+ * order, too. Returns false if the receive has not completed. */
 static bool storm_receive(struct storm *t)
 {
 	int slot = t->got % STORM_WINDOW, there;
@@ -238,9 +243,9 @@ static bool storm_receive(struct storm *t)
 	return true;
 }
 
-/* Runs a storm in which each rank posts at most `window` receives at one time.
- * No rank waits for a particular message, so that the ranks cannot block each
- * other. */
+/* Runs a storm of `each` messages from each rank to each other rank. A rank has
+ * at most `window` receives posted. No rank waits for a particular message, so
+ * that the ranks cannot block each other. */
 static void storm(int each, int window)
 {
 	struct storm t = { .total = each * (ranks - 1), .window = window };
@@ -263,8 +268,8 @@ static void storm(int each, int window)
 			 "storm_from_any_source_with_any_tag_is_intact");
 }
 
-/* Sends many messages before their receives are posted, and receives them from
- * the last tag to the first. */
+/* Rank 0 sends many messages before rank 1 posts their receives. Rank 1 then
+ * receives them from the last tag to the first. */
 static void unexpected(void)
 {
 	int n = is_long ? 2000 : 300, len = 900, i;
@@ -291,7 +296,7 @@ static void unexpected(void)
 	moves_ok("messages_received_from_last_to_first_are_intact");
 }
 
-/* Sends all messages synchronously before any receive is posted. */
+/* Both ranks post n synchronous sends before any receive. */
 static void many_synchronous(int other, int n)
 {
 	MPI_Request *r = calloc(2 * (size_t)n, sizeof(*r));
@@ -312,8 +317,8 @@ static void many_synchronous(int other, int n)
 	free(r);
 }
 
-/* Both ranks first send messages that are announced. No such send completes
- * before its receive. */
+/* Both ranks first send n messages that are so long that they use rendezvous:
+ * no send completes before its receive is posted. */
 static void many_announced(int other, int n)
 {
 	MPI_Request *r = calloc((size_t)n, sizeof(*r));
@@ -371,7 +376,8 @@ static void cancel(void)
 
 enum probe_form { PROBE, IPROBE, MPROBE, IMPROBE, PROBE_FORMS };
 
-/* Probes for the next message and receives it into `in`. */
+/* Probes for a message from any rank in one of the forms, and receives it into
+ * `in`. */
 static void probe_take(enum probe_form form, MPI_Status *s)
 {
 	MPI_Message m = MPI_MESSAGE_NULL;
@@ -510,9 +516,10 @@ static void collectives(void)
 
 /* --- one-sided ------------------------------------------------------------ */
 
-#define WIN_BLOCK	100000	/* bytes for each rank */
+#define WIN_BLOCK	100000	/* size of the block for each rank, bytes */
 
-/* Each rank puts a block into every window and then gets one from each. */
+/* Each rank puts a block into the window of every rank, and then gets a block
+ * from each of them. */
 static void win_fence(MPI_Win w, uint8_t *mem)
 {
 	int i;
@@ -560,7 +567,8 @@ static void win_lock(MPI_Win w, uint8_t *mem, int rounds)
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, w);
 	got = 0;
-	for (i = 0; i < ranks * rounds; i++)	/* the same targets as above */
+	/* Count how often the loop above has chosen this rank as target. */
+	for (i = 0; i < ranks * rounds; i++)
 		got += (i / rounds + i % rounds) % ranks == rank;
 	if (count[0] != got || count[1] != got)
 		moves_fail("accumulate: sums are %lld and %lld, expected %lld",
@@ -570,9 +578,9 @@ static void win_lock(MPI_Win w, uint8_t *mem, int rounds)
 	moves_ok("MPI_Accumulate_and_MPI_Fetch_and_op_with_locks_are_right");
 }
 
-/* Uses compare-and-swap as a lock around a number that is read and written;
- * both lie at rank 0. Rank 0 does not take part, because Open MPI 4.1.4 crashes
- * when a rank swaps with itself (osc/rdma). */
+/* Uses compare-and-swap as a lock that guards a number, which is read and
+ * written. Both are in the window of rank 0. Rank 0 does not take part, because
+ * Open MPI 4.1.4 crashes when a rank swaps in its own window (osc/rdma). */
 static void win_swap(MPI_Win w, uint8_t *mem, int rounds)
 {
 	int64_t zero = 0, me = rank + 1, was, n;
@@ -610,8 +618,9 @@ static void win_swap(MPI_Win w, uint8_t *mem, int rounds)
 	moves_ok("MPI_Compare_and_swap_works_as_a_lock");
 }
 
-/* Uses memory that the program has allocated. Memory from MPI is shared by the
- * ranks of a host, so that no bytes would be transferred. */
+/* Tests one-sided operations on memory that the program has allocated. (Memory
+ * that MPI allocates is shared by the ranks of a host, so no bytes would be
+ * transferred.) */
 static void one_sided(void)
 {
 	uint8_t *mem = calloc((size_t)ranks, WIN_BLOCK);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The libfabric provider: counters of operations at the target, and objects,
- * with moonrail's provider and with others that support the same. */
+/* The libfabric provider: counters of remote operations at the target, poll
+ * sets, address vectors, event queues and refused calls. Runs with moonrail and
+ * with other providers that support the same. */
 #include <netinet/in.h>
 #include <poll.h>
 #include <rdma/fi_collective.h>
@@ -15,7 +16,7 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
-/* poll sets are deprecated from 2.0 on */
+/* libfabric 2.0 has deprecated poll sets. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 #define WRITES		4
@@ -34,7 +35,8 @@ static bool obj_sent(struct fi_rig *r, ssize_t ret)
 	return !fi_rig_again(r, ret) && fi_rig_next(r, r->tx, &d) && !d.err;
 }
 
-/* Waits until the counter is at least n. Returns true if it is exactly n. */
+/* Waits until the counter is at least n, for at most FI_RIG_WAIT_MS. Returns
+ * true if it is then exactly n. */
 static bool obj_counts(struct fi_rig *r, struct fid_cntr *c, uint64_t n)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -113,7 +115,8 @@ static void obj_events_server(struct fi_rig *r)
 	}
 	fi_rig_ok(r, good, "target_counts_write_when_its_bytes_are_in_place");
 	fi_rig_meet(r);
-	/* moonrail counts a fetching atomic as a read, sockets as a write */
+	/* moonrail counts a fetching atomic as a remote read, the sockets
+	 * provider as a remote write. */
 	writes = WRITES + 1 + (obj_moonrail(r) ? more : 2 * more);
 	fi_rig_ok(r, obj_counts(r, r->counter[1], writes),
 		  "target_counts_writes_injected_writes_and_atomics");
@@ -130,8 +133,8 @@ static void obj_events(struct fi_rig *r)
 		obj_events_client(r);
 }
 
-/* Posts one atomic to registration 170. kind: 0 a sum, 1 a fetching sum, 2 a
- * swap, 3 a comparison, 4 a read. */
+/* Posts one atomic to the registration with key 170 and waits for it. kind is
+ * 0: sum, 1: fetching sum, 2: swap, 3: compare-and-swap, 4: read. */
 static bool obj_atomic_kind(struct fi_rig *r, int kind)
 {
 	uint64_t one = 1, compare = 2, old;
@@ -162,8 +165,9 @@ static bool obj_atomic_kind(struct fi_rig *r, int kind)
 	}
 }
 
-/* Binds n counters to registration 170 and checks what each of them has counted
- * after each kind of atomic. */
+/* Registers memory with key 170 and binds n counters to it; of[k] are the flags
+ * of counter k. After each kind of atomic, counter k must have the value
+ * want[k][kind]. */
 static bool obj_atomics_counted(struct fi_rig *r, struct fid_cntr **c,
 				const uint64_t *of, const uint64_t (*want)[5],
 				int n)
@@ -191,14 +195,15 @@ static bool obj_atomics_counted(struct fi_rig *r, struct fid_cntr **c,
 	return good;
 }
 
-/* Counters of a registration: for reads and for writes, then one for both. */
+/* Tests counters of a registration: first one for reads and one for writes,
+ * then one for both. */
 static void obj_atomics_server(struct fi_rig *r)
 {
 	static const uint64_t of[3] = {
 		FI_REMOTE_READ, FI_REMOTE_WRITE,
 		FI_REMOTE_READ | FI_REMOTE_WRITE,
 	};
-	/* the counts after each kind of obj_atomic_kind */
+	/* expected values of each counter after each kind of atomic */
 	static const uint64_t want[3][5] = {
 		{ 0, 1, 2, 3, 4 }, { 1, 2, 3, 4, 4 }, { 1, 2, 3, 4, 5 },
 	};
@@ -234,8 +239,8 @@ static void obj_atomics_client(struct fi_rig *r)
 	fi_rig_ok(r, good, "atomics_of_each_kind_complete");
 }
 
-/* Tests the counters of one registration, before and after the peer has used
- * its key. */
+/* Tests the counters of a registration. The peer writes once before the
+ * counters are bound, and writes and reads afterwards. */
 static void obj_mr_server(struct fi_rig *r)
 {
 	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
@@ -351,8 +356,8 @@ static bool obj_recv(struct fi_rig *r, size_t len)
 	       fi_rig_same(r->buf, len, (uint32_t)len);
 }
 
-/* Moves messages and writes of different lengths, for which different policies
- * apply; some are cut into slices. */
+/* Moves messages and writes of different lengths, so that each policy of
+ * FI_MOONRAIL_CONFIG applies to some of them. Some are cut into slices. */
 static void obj_policies(struct fi_rig *r)
 {
 	static const size_t len[] = {
@@ -494,7 +499,8 @@ static bool obj_event(struct fid_eq *eq, uint64_t count, void *context)
 	       e.context == context;
 }
 
-/* Inserts two addresses of which the second is invalid. */
+/* Inserts two addresses, of which the second is invalid, into an address vector
+ * that reports to an event queue. Checks both events. */
 static void obj_av_events(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_MAP, .flags = FI_EVENT };
@@ -541,8 +547,8 @@ static bool obj_readable(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-/* Calls fi_trywait until the queue is ready to sleep. Returns true if the file
- * descriptor is then not readable. */
+/* Calls fi_trywait until it allows the caller to sleep. Returns true if the
+ * file descriptor is not readable then. */
 static bool obj_calm(struct fi_rig *r, struct fid *fid, int fd)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -596,7 +602,9 @@ static bool obj_to_self(struct fi_rig *r)
 	return fi_rig_next(r, r->tx, &d) && !d.err;
 }
 
-/* Also reads the queue several times without sleeping in between. */
+/* Tests the file descriptor of a completion queue: not readable after several
+ * completions were read without a sleep, and readable when there is a
+ * completion. */
 static void obj_cq_descriptor(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -658,8 +666,8 @@ static void obj_flags(struct fi_rig *r)
 	fi_rig_ok(r, good, "operation_flags_are_set_and_read");
 }
 
-/* Returns true if FI_COMMIT_COMPLETE is refused, because no memory here is
- * persistent. */
+/* Returns true if FI_COMMIT_COMPLETE is refused; the provider has no persistent
+ * memory. */
 static bool obj_no_commits(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 8 };
@@ -672,8 +680,8 @@ static bool obj_no_commits(struct fi_rig *r)
 	return fi_writemsg(r->ep, &rma, FI_COMMIT_COMPLETE) == -FI_ENOSYS;
 }
 
-/* Returns true if collectives are refused. libfabric calls them without
- * checking that they exist. */
+/* Returns true if collectives are refused. The provider must have functions for
+ * them, because libfabric calls these without a check. */
 static bool obj_no_collectives(struct fi_rig *r)
 {
 	return fi_barrier(r->ep, r->peer, NULL) == -FI_ENOSYS &&
@@ -753,7 +761,8 @@ static bool obj_all_counted(struct fi_rig *r, struct fid_cntr *c)
 	return fi_cntr_read(c) == COUNTED && !fi_cntr_readerr(c);
 }
 
-/* Tests an endpoint without completion queues, which tcp does not support. */
+/* Tests an endpoint that has counters and no completion queues. The tcp
+ * provider does not support this. */
 static void obj_counters(struct fi_rig *r)
 {
 	static const uint64_t of[3] = { FI_SEND, FI_RECV, FI_READ | FI_WRITE };
@@ -826,7 +835,7 @@ static void obj_all(struct fi_rig *r)
 
 /* --- a process that does not exist --------------------------------------- */
 
-/* Inserts a local address at which no process listens. */
+/* Inserts an address of this host at which no process listens. */
 static bool obj_nobodys(struct fi_rig *r, fi_addr_t *out)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET };
@@ -837,8 +846,9 @@ static bool obj_nobodys(struct fi_rig *r, fi_addr_t *out)
 	return port > 0 && fi_av_insert(r->av, &in, 1, out, 0, NULL) == 1;
 }
 
-/* Checks that operations to an absent process are held, but not more than the
- * announced queue size. */
+/* Checks that operations to a process that does not exist wait in the queue.
+ * Not more than tx_attr->size of each kind may be accepted, and all of them
+ * must fail in the end. */
 static void obj_nobody(struct fi_rig *r)
 {
 	size_t most = r->info->tx_attr->size, n[2] = { 0, 0 }, i, bad = 0;
@@ -853,7 +863,8 @@ static void obj_nobody(struct fi_rig *r)
 	       !fi_write(r->ep, r->buf, 64, NULL, nobody, 0, 5, NULL))
 		n[0]++;
 	good = good && n[0] && n[0] <= most;
-	/* an injected message completes when it has been copied */
+	/* An injected message counts, too, although it completes as soon as it
+	 * has been copied. */
 	while (good && n[1] <= most && !fi_inject(r->ep, r->buf, 64, nobody))
 		n[1]++;
 	fi_rig_ok(r, good && n[1] <= most,
@@ -870,7 +881,8 @@ static void obj_alone(struct fi_rig *r)
 		  "message_with_moonrail_alone_in_FI_PROVIDER_arrives");
 }
 
-/* FI_PROVIDER does not name the provider below moonrail. */
+/* Checks that moonrail works if FI_PROVIDER lists only moonrail and not the
+ * provider that its rails use. */
 static void obj_named(void)
 {
 	bool missing, good;
@@ -885,15 +897,14 @@ static void obj_waited_for(void)
 {
 	bool missing, good;
 
-	/* no operation may end before the queue is full */
+	/* Long enough that no operation ends before the queue is full. */
 	setenv("MC_SLICE_TIMEOUT", "4", 1);
 	good = fi_rig_run("moonrail", 0, obj_nobody, &missing);
 	unsetenv("MC_SLICE_TIMEOUT");
 	ft_ok(good && !missing, "moonrail_cases_with_absent_process_pass");
 }
 
-/* Runs the cases with moonrail and with another provider, which may be
- * missing. */
+/* Runs the cases with moonrail and, if it exists, with another provider. */
 static void obj_with(const char *other, uint64_t caps, fi_rig_fn fn,
 		     const char *what)
 {
@@ -910,7 +921,7 @@ static bool obj_run(const char *provider, bool *missing)
 	return fi_rig_run(provider, 0, obj_all, missing);
 }
 
-/* With an argument, tests that provider only. */
+/* With an argument, the test uses only the provider of that name. */
 int main(int argc, char **argv)
 {
 	const char *only = ft_options_word(argc, argv, "PROVIDER",
@@ -920,8 +931,9 @@ int main(int argc, char **argv)
 		return ft_skip("built without the provider");
 	if (only)
 		return fi_rig_main(only, obj_run, "objects");
-	obj_named();			/* before the first call of
-					 * fi_getinfo */
+	/* before the first call of fi_getinfo, because libfabric reads
+	 * FI_PROVIDER there */
+	obj_named();
 	obj_config();
 	obj_waited_for();
 	obj_two_rails();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The libfabric provider: messages, tagged messages and remote memory access
- * between two processes, with moonrail's provider and with the one below it. */
+/* The libfabric provider: messages, tagged messages, remote memory access and
+ * atomics between two processes. Runs with moonrail and with one of its lower
+ * providers. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 #define COUNT	300
 #define LEAVES	25
-#define FENCED	900u	/* fewer messages than an endpoint buffers */
+#define FENCED	900u	/* number of messages, fewer than an endpoint buffers */
 
 static bool rdm_sent(struct fi_rig *r)
 {
@@ -43,7 +44,8 @@ static size_t rdm_length(uint32_t i)
 	return i * 61 % 20000;
 }
 
-/* Sends small and large messages alternately; they use different protocols. */
+/* Checks the order of messages of different lengths. Small and large messages
+ * use different protocols. */
 static void rdm_order(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -76,7 +78,8 @@ static void rdm_large(struct fi_rig *r)
 	size_t i;
 
 	for (i = 0; i < sizeof(len) / sizeof(len[0]) && good; i++) {
-		/* every other message arrives before its receive is posted */
+		/* Post the receive before the message is sent, in every other
+		 * round. */
 		if (r->server && i % 2)
 			rdm_post(r, r->buf, FI_RIG_BUF, NULL);
 		fi_rig_meet(r);
@@ -118,7 +121,7 @@ static void rdm_tagged(struct fi_rig *r)
 		good = good && rdm_sent(r);
 	}
 	for (i = 0; i < 3 && r->server; i++) {
-		/* the second mask matches both remaining messages */
+		/* Tag 5 with the mask 3 matches the messages 5 and 6. */
 		rdm_trecv(r, order[i], i == 1 ? 3 : 0);
 		good = good && fi_rig_next(r, r->rx, &d) && !d.err &&
 		       d.e.tag == order[i] && d.e.len == 8 &&
@@ -141,8 +144,8 @@ static int rdm_ask(struct fi_rig *r, uint64_t tag, uint64_t flags,
 	return fi_rig_next(r, r->rx, d) ? d->err : -1;
 }
 
-/* Repeats a FI_PEEK receive until the message has arrived. Returns true if it
- * has that tag and length. */
+/* Posts receives with FI_PEEK until the message has arrived. Returns true if it
+ * has this tag and length. */
 static bool rdm_await(struct fi_rig *r, uint64_t tag, uint64_t flags,
 		      struct fi_context *context, size_t len)
 {
@@ -155,15 +158,15 @@ static bool rdm_await(struct fi_rig *r, uint64_t tag, uint64_t flags,
 			break;
 		fi_rig_idle(r);
 	}
-	/* not every provider reports the length of a discarded message */
+	/* Some providers report length 0 for a discarded message. */
 	return !err && d.e.tag == tag &&
 	       (d.e.len == len || (flags & FI_DISCARD && !d.e.len));
 }
 
 static void rdm_peek(struct fi_rig *r)
 {
-	/* ofi_rxm never completes the send of a large message that is
-	 * discarded */
+	/* With ofi_rxm, the send of a large message never completes if the
+	 * receiver discards it. Use a small one there. */
 	size_t len[] = { 100, 30000,
 			 strcmp(r->provider, "moonrail") ? 200 : 20000, 50 };
 	struct fi_context context;
@@ -229,7 +232,8 @@ static void rdm_data(struct fi_rig *r)
 	fi_rig_ok(r, good, "remote_cq_data_sent_and_injected_arrives");
 }
 
-/* tcp;ofi_rxm of 1.17 does not recover from a truncated message. */
+/* Tests truncated messages. Runs with moonrail only, because tcp;ofi_rxm of
+ * libfabric 1.17 does not work after one. */
 static void rdm_truncated(struct fi_rig *r)
 {
 	static const size_t len[] = { 500, 50000 };
@@ -264,8 +268,8 @@ static void rdm_cancel(struct fi_rig *r)
 			     "cancelled_receive_is_reported");
 }
 
-/* Posts a multi-receive buffer of 4096 bytes, which is released when fewer than
- * 1024 bytes are free: after five messages of 700 bytes. */
+/* Tests a multi-receive buffer of 4096 bytes. The provider must release it when
+ * fewer than 1024 bytes are free, that is, after five messages of 700 bytes. */
 static void rdm_multi(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 4096 };
@@ -296,7 +300,8 @@ static void rdm_multi(struct fi_rig *r)
 		       r->buf[n * 700 + 699] == n + 1;
 		over = d.e.flags & FI_MULTI_RECV;
 	}
-	/* some providers report the end of the buffer in a separate entry */
+	/* Some providers report the end of the buffer in an entry of its
+	 * own. */
 	if (good && n == 5 && !over)
 		over = fi_rig_next(r, r->rx, &d) && d.e.flags & FI_MULTI_RECV;
 	fi_rig_ok(r, good && over && n == 5,
@@ -359,7 +364,8 @@ static void rdm_write(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-/* Checks refusals. With other providers a refusal ends the connection. */
+/* Checks that invalid writes are refused. Runs with moonrail only: with other
+ * providers, a refusal ends the connection. */
 static void rdm_refused(struct fi_rig *r)
 {
 	int err = 0;
@@ -393,8 +399,8 @@ static void rdm_overlap(struct fi_rig *r)
 			exit(FT_FAIL);
 		fi_rig_meet(r);
 		fi_rig_meet(r);
-		/* other providers complete a write before its bytes are in
-		 * place */
+		/* Other providers complete a write before its bytes are in
+		 * place: wait for them. */
 		for (i = 0; i < 5000 && memcmp(r->mem + 600, r->buf, 1000); i++)
 			fi_rig_idle(r);
 		fi_rig_ok(r, fi_rig_same(r->mem + 600, 1000, 4),
@@ -422,8 +428,8 @@ static void rdm_overlap(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-/* Registers other memory with the same key. The initiator must forget the old
- * range in time. */
+/* Registers other memory with the same key in each round. A write of the peer
+ * must reach the new memory, although the peer knew the old range. */
 static void rdm_key_again(struct fi_rig *r)
 {
 	bool good = true;
@@ -479,7 +485,7 @@ static void rdm_self_rma(struct fi_rig *r)
 	r->key = key;
 }
 
-#define ATOMICS		100	/* atomics of each side */
+#define ATOMICS		100	/* number of atomics of each process */
 #define ATOMICS_AT	(1u << 20)
 
 static bool rdm_wait_atomic(struct fi_rig *r, ssize_t ret)
@@ -487,8 +493,8 @@ static bool rdm_wait_atomic(struct fi_rig *r, ssize_t ret)
 	return !fi_rig_again(r, ret) && rdm_sent(r);
 }
 
-/* Tests FI_FENCE after a large message whose receive is posted only after the
- * fence was seen to hold an operation back. */
+/* Tests FI_FENCE after a large message. Its receive is posted only after an
+ * operation with FI_FENCE was refused with -FI_EAGAIN. */
 static void rdm_fence(struct fi_rig *r)
 {
 	uint64_t one = 1;
@@ -522,8 +528,8 @@ static void rdm_fence(struct fi_rig *r)
 	fi_rig_ok(r, good, "fence_waits_until_earlier_operations_complete");
 }
 
-/* Returns true if all messages have been received when the fenced write is
- * seen. */
+/* Waits until the fenced write sets *flag. Returns true if all messages before
+ * it have been received by then. */
 static bool rdm_fenced_seen(struct fi_rig *r, const volatile uint64_t *flag)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -542,8 +548,8 @@ static bool rdm_fenced_seen(struct fi_rig *r, const volatile uint64_t *flag)
 	return seen && got == FENCED;
 }
 
-/* Tests FI_FENCE after small messages, whose sends complete before they are
- * posted on a rail. */
+/* Tests FI_FENCE after small messages. Their sends complete before they are
+ * posted on a rail, so the fence must wait for more than completions. */
 static void rdm_fence_messages(struct fi_rig *r)
 {
 	uint64_t one = 1;
@@ -583,12 +589,12 @@ static void rdm_fence_messages(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-#define FLOOD		256u	/* atomics under way to the process that
-				 * fences */
+/* number of atomics that the peer keeps posted */
+#define FLOOD		256u
 #define FLOODED		20u	/* number of fences */
 
-/* Keeps FLOOD atomics under way until *flag is FLOODED. Returns true if that
- * happens within 10 s. */
+/* Keeps FLOOD atomics posted until *flag is FLOODED. Returns true if that
+ * happens within 10 s and all atomics complete. */
 static bool rdm_flood(struct fi_rig *r, const volatile uint64_t *flag)
 {
 	uint64_t end = ft_now_ns() + UINT64_C(10000000000);
@@ -615,8 +621,8 @@ static bool rdm_flood(struct fi_rig *r, const volatile uint64_t *flag)
 	return seen && good;
 }
 
-/* Checks that atomics of the peer to this process do not delay its own
- * fences. */
+/* Checks that the fences of a process do not wait for atomics that the peer has
+ * posted to that process. */
 static void rdm_fence_flooded(struct fi_rig *r)
 {
 	uint64_t end = ft_now_ns() + UINT64_C(10000000000), i;
@@ -632,7 +638,7 @@ static void rdm_fence_flooded(struct fi_rig *r)
 	bool good = true;
 	ssize_t ret;
 
-	/* emulated devices are too slow for the time limits */
+	/* Emulated devices are too slow for the time limits. */
 	if (strcmp(r->provider, "moonrail") || fi_rig_emulated())
 		return;
 	memset(r->mem + 8192, 0, sizeof(i));
@@ -661,7 +667,8 @@ static void rdm_fence_flooded(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
-/* Both processes add to one number at the server. */
+/* Both processes add 1 to the same number at the server. Each addition must be
+ * executed once. */
 static void rdm_atomic_sum(struct fi_rig *r)
 {
 	uint64_t one = 1, old = 0, at = r->remote + ATOMICS_AT, key = r->key;
@@ -707,8 +714,9 @@ static bool rdm_swap(struct fi_rig *r, uint64_t at, int32_t to, int32_t from,
 	return rdm_sent(r);
 }
 
-/* Stores the maximum of three numbers each, then swaps them and returns the old
- * ones in `was`. */
+/* Does two atomics on three doubles at `at`: a maximum with d, then a swap with
+ * d. `was` receives the values from before the swap. Returns true if both
+ * complete. */
 static bool rdm_row(struct fi_rig *r, uint64_t at, double d[3], double was[3])
 {
 	while (fi_rig_again(r, fi_atomic(r->ep, d, 3, NULL, r->peer, at,
@@ -830,7 +838,7 @@ static void rdm_self(struct fi_rig *r)
 	bool good = true;
 	int i;
 
-	/* each message fits into half of the buffer */
+	/* Each message fits into half of the buffer. */
 	for (i = 0; i < 2; i++) {
 		fi_rig_fill(r->buf, len[i], 9);
 		rdm_post(r, r->buf + FI_RIG_BUF / 2, 200000, NULL);
@@ -847,18 +855,18 @@ static void rdm_self(struct fi_rig *r)
 /* --- several threads ------------------------------------------------------ */
 
 #define THREADS		4u
-#define TURNS		200u	/* operations of each thread; fewer than a queue
-				 * holds */
+/* number of operations of each thread, fewer than a queue can hold */
+#define TURNS		200u
 #define THREAD_BYTES	(FI_RIG_BUF / THREADS)
 
 struct rdm_thread {
 	struct fi_rig *r;
-	uint32_t id, *done;		/* operations of all threads that have
-					 * completed; atomic */
+	uint32_t id, *done;		/* number of completed operations of all
+					 * threads; atomic */
 	bool bad;
 };
 
-/* Reads one completion, of this thread's operations or of another's. */
+/* Reads one completion if there is one, of an operation of any thread. */
 static void rdm_take(struct rdm_thread *t)
 {
 	struct fid_cq *cq = t->r->server ? t->r->rx : t->r->tx;
@@ -902,8 +910,8 @@ static void *rdm_thread(void *arg)
 	return NULL;
 }
 
-/* FI_THREAD_SAFE: several threads use one endpoint and its queues without a
- * lock. */
+/* Tests FI_THREAD_SAFE: several threads use one endpoint and its queues without
+ * a lock. */
 static void rdm_threads(struct fi_rig *r)
 {
 	struct rdm_thread t[THREADS];
@@ -924,8 +932,8 @@ static void rdm_threads(struct fi_rig *r)
 	for (n = 0; n < THREADS; n++)
 		if (pthread_create(&thread[n], NULL, rdm_thread, &t[n]))
 			break;
-	/* Each thread takes completions of all threads, so all must have ended
-	 * before the results are checked. */
+	/* A completion may be read by any thread, so all threads must have
+	 * ended before the results are checked. */
 	for (i = 0; i < n; i++)
 		pthread_join(thread[i], NULL);
 	for (i = 0; i < n; i++) {
@@ -968,8 +976,8 @@ static bool rdm_transmit(struct fi_rig *r, size_t len)
 	return rdm_sent(r);
 }
 
-/* The client ends as soon as it has received the message, and has sent
- * nothing. */
+/* Checks that a send completes if the receiver closes everything right after
+ * the receive. The receiver (the client) has never sent a message. */
 static void rdm_leave(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -995,7 +1003,7 @@ static bool rdm_run(const char *provider, bool *missing)
 	return good;
 }
 
-/* With an argument, tests that provider only. */
+/* With an argument, the test uses only the provider of that name. */
 int main(int argc, char **argv)
 {
 	const char *only = ft_options_word(argc, argv, "PROVIDER",

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sends messages of all sizes, tagged ones among them, and atomics in both
+ * Sends tagged and untagged messages of all sizes and atomics in both
  * directions over two rails for a while. No message may be lost, repeated or
  * overtaken, and no atomic may be executed twice.
  *
  *	ft_fi_traffic [SECONDS [LONGEST]]
- *			LONGEST: most bytes of a message
+ *			LONGEST is the maximum length of a message
  *	ft_fi_traffic data
- *			writes with data; their bytes must be in place when
- *			the target gets the data
+ *			writes with data: when the target gets the data, the
+ *			bytes of the write must be in place
  *	ft_fi_traffic killed
- *			the other process is killed; operations to it must
- *			fail with the right code
+ *			kills the other process; operations to it must fail
+ *			with FI_ETIMEDOUT
  *	ft_fi_traffic orders [SECONDS]
- *			pairs of operations of which the second must not
- *			overtake the first, in message orders that the hints
- *			request
+ *			requests message orders in the hints and posts pairs of
+ *			operations; the second one must not overtake the first
  *
- * Between network namespaces (fi_rig.h) links may be cut in the meantime.
+ * Between network namespaces (fi_rig.h), links may be cut during the test.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -31,18 +30,21 @@
 #include "fabtests/functional/fi_rig.h"
 
 #define LONGEST		400000u
-#define SLOTS		8u		/* messages under way at one time */
+/* number of messages posted at one time */
+#define SLOTS		8u
 #define SLOT		(FI_RIG_BUF / SLOTS)
-#define ATOMICS		4u		/* atomics under way at one time */
-#define LAST		UINT64_C(1)	/* flag of the last message */
-#define IN		(1u << 20)	/* offset of received messages in mem */
-#define DATA		40u		/* number of writes */
+/* number of atomics posted at one time */
+#define ATOMICS		4u
+#define LAST		UINT64_C(1)	/* flag that marks the last message */
+/* offset in mem at which messages are received */
+#define IN		(1u << 20)
+#define DATA		40u		/* number of writes with data */
 #define DATA_LEN	(1u << 20)
 
 static unsigned int traffic_seconds = 1;
 static size_t traffic_longest = LONGEST;
 
-/* The beginning of each message. */
+/* The first bytes of each message. */
 struct traffic_head {
 	uint64_t number, flags;
 };
@@ -85,21 +87,22 @@ static bool traffic_done(struct fi_rig *r, struct fid_cq *cq)
 	return fi_rig_next(r, cq, &d) && !d.err;
 }
 
-/* The state of one side. */
+/* The state of the test in one of the two processes. */
 struct traffic {
 	struct fi_rig *r;
-	uint64_t end;			/* end of the sending, ns,
+	uint64_t end;			/* time at which sending ends, ns,
 					 * CLOCK_MONOTONIC */
 	uint64_t sent, got, adds, added;
 	bool last_sent, last_got, posted, bad;
 	struct fi_context slot[SLOTS], in, atomic[ATOMICS];
 	bool busy[SLOTS], adding[ATOMICS];
-	uint64_t old[ATOMICS], olds;	/* sum of the values that the atomics
-					 * fetched */
+	uint64_t old[ATOMICS], olds;	/* olds: sum of all values that the
+					 * atomics fetched */
 };
 
-/* Returns true if the call succeeded. Returns false if it must be repeated, or
- * if it has failed; only a failure sets t->bad. */
+/* Handles the result of a call. Returns true if the call succeeded. On
+ * -FI_EAGAIN, returns false, and the caller repeats the call later. On any
+ * other error, sets t->bad and returns false. */
 static bool traffic_taken(struct traffic *t, ssize_t ret)
 {
 	if (ret && ret != -FI_EAGAIN) {
@@ -145,7 +148,8 @@ static void traffic_post(struct traffic *t)
 	t->posted = traffic_taken(t, ret);
 }
 
-/* Adds 1 to a number of the peer, with up to ATOMICS atomics at one time. */
+/* Posts atomics that add 1 to a number of the peer, up to ATOMICS at one
+ * time. */
 static void traffic_add(struct traffic *t)
 {
 	static const uint64_t one = 1;
@@ -288,21 +292,22 @@ static void traffic_data(struct fi_rig *r)
 /* --- message orders ------------------------------------------------------- */
 
 /*
- * Each round posts two operations without a pause and has its own byte pattern.
- * The target's memory starts with a number that the server increments, for the
- * pair of reads. The receive buffer follows, then the range that is written and
- * read.
+ * Each round posts a pair of operations without waiting in between, with a byte
+ * pattern of its own. The target's memory contains a number, which the server
+ * increments for the pair of reads, then the receive buffer, then the range
+ * that is written and read.
  */
 #define ORDER_ALL	(FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW | \
 			 FI_ORDER_WAS | FI_ORDER_RAW | FI_ORDER_RAR | \
 			 FI_ORDER_RAS)
-#define ORDER_MESSAGE	64u		/* offset of the receive buffer */
-#define ORDER_BULK	4096u		/* offset of the range */
+/* offset of the receive buffer in mem */
+#define ORDER_MESSAGE	64u
+#define ORDER_BULK	4096u		/* offset of the written range in mem */
 #define ORDER_LEN	(1u << 20)
-#define ORDER_TAIL	(ORDER_LEN - ORDER_PART) /* offset of the last part in
-						  * the range */
-#define ORDER_PART	8192u		/* bytes; small enough to be sent
-					 * immediately */
+/* offset, within the written range, of its last part */
+#define ORDER_TAIL	(ORDER_LEN - ORDER_PART)
+/* size of that part; an operation of this size is sent at once */
+#define ORDER_PART	8192u
 
 enum order_pair {
 	ORDER_SAW, ORDER_WAW, ORDER_RAW, ORDER_RAR, ORDER_WAS, ORDER_RAS,
@@ -340,8 +345,8 @@ static void order_send(struct fi_rig *r, uint32_t i)
 		;
 }
 
-/* Posts the pair and waits for both. Returns true if the bytes that were read
- * are in order. */
+/* Posts the pair and waits for both completions. Returns true if both succeed
+ * and the bytes that were read show the right order. */
 static bool order_client(struct fi_rig *r, enum order_pair pair, uint32_t i)
 {
 	uint8_t *one = r->buf, *two = r->buf + ORDER_LEN;
@@ -391,7 +396,7 @@ static bool order_client(struct fi_rig *r, enum order_pair pair, uint32_t i)
 	}
 }
 
-/* Increments the number at the start of mem until the client has ended its
+/* Increments the number at the start of mem until the client has finished the
  * round. */
 static void order_count(struct fi_rig *r)
 {
@@ -402,7 +407,7 @@ static void order_count(struct fi_rig *r)
 		__atomic_fetch_add(number, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Returns true if the message of that round has been received. */
+/* Returns true if the message of round i is received. */
 static bool order_received(struct fi_rig *r, uint32_t i)
 {
 	struct fi_rig_done d;
@@ -411,8 +416,8 @@ static bool order_received(struct fi_rig *r, uint32_t i)
 	       !memcmp(r->mem + ORDER_MESSAGE, &i, sizeof(i));
 }
 
-/* Waits until the 8 bytes have been written. Returns true if the message that
- * was sent before them has been received by then. */
+/* Waits until the 8 bytes of the write are in place. Returns true if the
+ * message that was sent before the write has been received by then. */
 static bool order_received_first(struct fi_rig *r, uint32_t i)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -427,7 +432,7 @@ static bool order_received_first(struct fi_rig *r, uint32_t i)
 	       !memcmp(r->mem + ORDER_MESSAGE, &i, sizeof(i));
 }
 
-/* Returns true if the target has seen the pair in order. */
+/* Waits for the pair at the target. Returns true if its order was right. */
 static bool order_server(struct fi_rig *r, enum order_pair pair, uint32_t i)
 {
 	switch (pair) {
@@ -478,7 +483,7 @@ static void traffic_orders(struct fi_rig *r)
 		good[i] = true;
 	for (i = 0, more = 1; more || i % ORDER_PAIRS; i++) {
 		order_round(r, i, good);
-		/* the client says whether there is another round */
+		/* The client tells the server whether another round follows. */
 		if (!r->server)
 			more = ft_now_ns() < end;
 		if (r->server ? recv(r->sock, &more, sizeof(more), MSG_WAITALL) !=
@@ -494,7 +499,8 @@ static void traffic_orders(struct fi_rig *r)
 
 /* --- a killed process ---------------------------------------------------- */
 
-static bool *traffic_good;		/* shared with the client */
+static bool *traffic_good;		/* result of the test, in memory shared
+					 * with the client process */
 
 static int traffic_ends(struct fi_rig *r, ssize_t ret)
 {

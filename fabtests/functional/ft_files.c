@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* File segments between processes. One process registers and mounts the files,
- * two engines read and write, and every byte is compared. FT_FILES_DIR: the
- * folder for the files, such as a mount point. */
+/* File segments between processes. te_meta registers and mounts the files; the
+ * engines of two processes read and write them, and every byte is compared. The
+ * environment variable FT_FILES_DIR is the folder for the files, for example a
+ * mount point. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 #include "fabtests/common/ft_zk.h"
 #include "fabtests/functional/ft_files.h"
 
-/* Lets the peer move all of its memory to or from the segment. */
+/* Makes the peer transfer the whole segment from or to its memory, in tasks of
+ * `block` bytes. Returns true on success. */
 static bool peer_moves(struct fx_peer *peer, int op, uint64_t block)
 {
 	int seg = fx_ask(peer, "open %s", FILES_NAME);
@@ -37,7 +39,8 @@ static bool path_is(struct files_rig *rig, const char *provider)
 	       (!provider || !strcmp(path.provider, provider));
 }
 
-/* Returns true if the segment's buffers are the files, each at its offset. */
+/* Returns true if te_segment_buffers lists the files as buffers, with the
+ * offset of each file as its address. */
 static bool buffers_are_files(struct files_rig *rig)
 {
 	struct te_buffer b[FILES_COUNT + 1];
@@ -157,7 +160,8 @@ int main(int argc, char **argv)
 	with("auto", "dsync", NULL);
 	with("auto", "data", NULL);
 	files_bad();
-	/* this case would use the same folder */
+	/* This case cannot use a given folder: it would use the folder of the
+	 * cases above. */
 	if (!getenv("FT_FILES_DIR"))
 		with_zookeeper();
 	return ft_result();

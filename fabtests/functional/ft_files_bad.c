@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* File segments: refused requests, and requests that fail while others
- * succeed. */
+/* File segments: requests that are refused, and requests that fail because a
+ * file is missing, too short or unmounted. */
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,7 +43,8 @@ static void bad_requests(struct files_rig *rig)
 	      "atomic_on_file_segment_is_refused");
 }
 
-/* Moves the second file away. Requests to the first file must still succeed. */
+/* Renames the second file. Requests to it must fail, and requests to the first
+ * file must still succeed. Then shortens the first file. */
 static void bad_file(struct files_rig *rig)
 {
 	struct te_error err = { 0 };

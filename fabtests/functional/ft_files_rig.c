@@ -19,7 +19,7 @@ bool files_make(struct files_rig *rig)
 
 	memset(rig, 0, sizeof(*rig));
 	tmp = tmp && *tmp ? tmp : getenv("TMPDIR");
-	/* not /tmp, which may be in memory */
+	/* The default is not /tmp, which may be in memory. */
 	snprintf(rig->dir, sizeof(rig->dir), "%.40s/ft_files.XXXXXX",
 		 tmp && *tmp ? tmp : "/var/tmp");
 	good = mkdtemp(rig->dir) != NULL;
