@@ -12,10 +12,10 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define BOUNCE_PAGE	UINT64_C(65536)	/* granularity of the sizes of separate
-					 * blocks */
+#define BOUNCE_PAGE	UINT64_C(65536)	/* sizes of separate blocks are
+					 * multiples of this value, bytes */
 #define BOUNCE_WAIT_NS	(5 * TEI_NS_PER_SEC)
-#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* shortest interval between the
+#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* shortest time between the
 					 * unregistrations of two dirty
 					 * blocks */
 
@@ -26,9 +26,9 @@ static const struct bounce_size {
 };
 
 struct tei_rail_bounce_slab {
-	struct tei_list link;		/* entry of the list b->slabs */
-	char *mem;			/* memory of the slab: size bytes,
-					 * mapped */
+	struct tei_list link;		/* entry of the list
+					 * tei_rail_bounces.slabs */
+	char *mem;			/* mapped memory of the slab */
 	uint64_t size;
 	int kind;			/* kind of all blocks of the slab */
 	uint64_t blocks[];

@@ -18,7 +18,7 @@ struct bounce_rig {
 	struct tei_rail_bounces pool;
 };
 
-/* The data that the owner of the pool stores in the member room of a block. */
+/* What these tests store in the member "room" of a block. */
 struct bounce_room {
 	uint64_t value;
 };
@@ -34,7 +34,8 @@ static void bounce_open(struct bounce_rig *rig)
 	test_plane_init(&rig->plane);
 	test_plane_open(&rig->plane, "127.0.0.1");
 	rail_shim_install(&rig->shim, rail_at(rig->plane.dp, 0), 0);
-	/* tcp registers only memory that peers may access */
+	/* provider tcp does not register memory that only local tasks use, so
+	 * the pool's memory is made accessible to peers */
 	tei_rail_bounces_init(&rig->pool, rig->plane.dp, TEI_RAIL_REMOTE,
 			      sizeof(struct bounce_room));
 }
@@ -56,7 +57,8 @@ static bool bounce_registered(struct bounce_rig *rig,
 	return true;
 }
 
-/* Adds a separate block of len bytes to the idle ones. */
+/* Makes a separate block of at least len bytes and adds it to the pool as
+ * idle. */
 static struct tei_rail_bounce *bounce_separate(struct bounce_rig *rig,
 					       uint64_t len)
 {
@@ -163,14 +165,14 @@ static void test_dirty_block_is_not_reused(void)
 	tei_rail_bounce_put(&rig.pool, block, false);
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_take(&rig.pool, 2u << 20));
 	CU_ASSERT_EQUAL(rig.pool.dirty_bytes, block->size);
-	/* unregistering a dirty block would need a fence, so a few dirty blocks
-	 * are kept */
+	/* the dirty bytes are below the limit, so the block is not
+	 * unregistered, which would need a fence */
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_surplus(&rig.pool, tei_now_ns()));
 	CU_ASSERT(bounce_registered(&rig, block));
 	bounce_close(&rig);
 }
 
-/* Makes more dirty blocks than the limit allows. */
+/* Makes six dirty blocks, while the limit allows four. */
 static void test_dirty_blocks_above_the_limit_are_surplus_one_per_second(void)
 {
 	struct tei_rail_bounce *block, *first = NULL;
@@ -214,7 +216,7 @@ static void test_idle_blocks_above_the_limit_are_surplus_oldest_first(void)
 	CU_ASSERT_PTR_EQUAL_FATAL(block, first);
 	CU_ASSERT(tei_rail_bounce_free(&rig.pool, block));
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_surplus(&rig.pool, tei_now_ns()));
-	/* memory is short: all idle blocks are surplus */
+	/* after tei_rail_bounce_scarce all idle separate blocks are surplus */
 	CU_ASSERT(tei_rail_bounce_scarce(&rig.pool));
 	block = tei_rail_bounce_surplus(&rig.pool, tei_now_ns());
 	CU_ASSERT_PTR_EQUAL_FATAL(block, second);
@@ -231,7 +233,7 @@ static void test_refused_registration_adds_nothing(void)
 	rig.shim.refusal = -FI_EACCES;
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_slab_new(&rig.pool, 0));
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_new(&rig.pool, 1u << 20));
-	/* nothing is in use or idle, so that waiting would not help */
+	/* no block is in use and none is idle, so waiting would not help */
 	CU_ASSERT(!tei_rail_bounce_scarce(&rig.pool));
 	rig.shim.refusal = 0;
 	rig.shim.max_len = 0;

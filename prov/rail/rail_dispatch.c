@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Received messages of the peer protocol: checks their headers and signatures,
- * finds their senders, and calls the handler of each type. A state machine of
- * the sender repeats each request until it is answered, so every handler must
- * accept the same message twice.
+ * Handles received messages of the peer protocol: checks the header and the
+ * signature, finds the sender, and calls the handler of the message type. A
+ * state machine of the sender repeats each request until it is answered, so
+ * every handler must accept the same message twice.
  */
 
 #include <stdlib.h>
@@ -106,7 +106,7 @@ static void msg_log_bad(struct rail *rail, const char *what)
 			 "%s: message dropped: %s", rail->name, what);
 }
 
-/* The header of a message. */
+/* The header of a received message. */
 struct msg_head {
 	enum rail_msg_type type;
 	uint16_t flags;
@@ -114,7 +114,8 @@ struct msg_head {
 	uint64_t src, dst, number;
 };
 
-/* Returns NULL, or the reason why the header is not valid. */
+/* Reads the header of a message into h. Returns NULL, or the reason why the
+ * header is not valid. */
 static const char *msg_parse_head(struct rail_wire *w, struct msg_head *h)
 {
 	uint32_t magic = (uint32_t)rail_wire_get(w, 4), total;
@@ -136,8 +137,8 @@ static const char *msg_parse_head(struct rail_wire *w, struct msg_head *h)
 	return NULL;
 }
 
-/* Returns the reason why messages of this sender are refused, or
- * RAIL_REFUSE_NONE. */
+/* Checks the signature of a message. Returns RAIL_REFUSE_NONE, or the reason
+ * why messages of this sender are refused. */
 static enum rail_refusal msg_unauthenticated(struct tei_rail_dp *dp,
 					     const struct msg_head *h,
 					     const uint8_t *buf, size_t len)
@@ -154,7 +155,8 @@ static enum rail_refusal msg_unauthenticated(struct tei_rail_dp *dp,
 	return RAIL_REFUSE_NONE;
 }
 
-/* Refuses a hello. Messages of other types are dropped without an answer. */
+/* Records that a hello must be refused for the reason "why"; the progress
+ * thread sends the refusal. Ignores messages of other types. */
 static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
 			  const struct rail_hello *hello, enum rail_refusal why)
 	TEI_REQUIRES(rail_sched_held)
@@ -195,10 +197,10 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 }
 
 /*
- * Returns false if a signed message was received before, or if it is a hello
- * and a later hello has been received. Unsigned messages always pass. The
- * sender numbers its messages separately for each receiver, so the number of a
- * message for another process is ignored.
+ * If messages are signed, returns false for a message that was received before,
+ * and for a hello that is older than another received hello. If messages are
+ * not signed, always returns true. The sender numbers its messages separately
+ * for each receiver, so the number of a message for another process is ignored.
  */
 static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 {
@@ -212,8 +214,8 @@ static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 	return rail_auth_once(peer, h->number);
 }
 
-/* Refuses a hello that names another process, which had this address
- * earlier. */
+/* Records that a hello must be refused because it was meant for another
+ * process, which had this address earlier. */
 static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 		       const struct rail_hello *hello)
 	TEI_REQUIRES(rail_sched_held)
@@ -227,8 +229,8 @@ static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 	rail_peer_attend(peer);
 }
 
-/* Reports the addresses in a hello to the resolvers, because a resolver may
- * search for the sender. */
+/* Passes the addresses in a hello to the resolvers, because a resolver may be
+ * searching for the sender of this hello. */
 static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 		     const struct rail_hello *hello)
 	TEI_REQUIRES(rail_sched_held)
@@ -242,11 +244,12 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 }
 
 /*
- * Returns the rail pair over which the message arrived, for
- * peer->life.received. A peer that knows only one contact address may send a
- * hello over any of its rails, so such a hello does not mean that a route has
- * failed. A hello to one of several contact addresses shows which pair works,
- * so the answer uses that pair.
+ * Returns the rail pair over which the message arrived, as peer->life.received
+ * stores it; answers use this pair. For a hello without a contact number,
+ * returns only the local rail: a peer that knows only one contact address may
+ * send this hello over any of its rails, so the remote rail is not necessarily
+ * the peer's route. A hello to one of several contact addresses shows which
+ * pair works.
  */
 static int32_t msg_pair(const struct tei_rail_peer *peer,
 			const struct rail *rail, const struct msg_head *h,
@@ -264,8 +267,8 @@ static int32_t msg_pair(const struct tei_rail_peer *peer,
 	return (int32_t)rail->index;
 }
 
-/* Sends a hello with the present addresses to a peer that still uses the
- * contact address although the rx lane has moved. */
+/* Requests a hello to a peer that still uses the contact address although the
+ * rx lane has moved. The hello lists the present addresses. */
 static void msg_came_first(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -275,7 +278,7 @@ static void msg_came_first(struct tei_rail_peer *peer)
 	rail_peer_attend(peer);
 }
 
-/* Handles a message from a sender whose messages are not refused. */
+/* Handles a message that is neither a REFUSE nor refused itself. */
 static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		     struct rail_wire *w, const struct rail_hello *hello,
 		     struct rail_done *done) TEI_REQUIRES(lane->lock)
@@ -304,8 +307,8 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		msg_seen(dp, h, hello);
 		rail_hello_received(peer, rail, hello, h->flags, h->table,
 				    to_us || !h->dst, to_us, done);
-		/* the hello has added the peer's rails, so the pair can be
-		 * found now */
+		/* rail_hello_received has stored the peer's rails, so msg_pair
+		 * can find the remote rail */
 		__atomic_store_n(&peer->life.received,
 				 msg_pair(peer, rail, h, hello->contact),
 				 __ATOMIC_RELAXED);
@@ -317,10 +320,11 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 	}
 }
 
-/* Defers a control message to the progress thread if a caller of the data plane
- * reads the lane (lane->recv.visited). Returns true if the reading thread must
- * not handle the message. If memory is short the message is dropped, and its
- * sender repeats it. */
+/* If a caller reads the lane (lane->recv.visited), defers a control message to
+ * the progress thread and returns true, so that the reading thread does not
+ * handle the message. If memory is short, drops the message instead; its sender
+ * will repeat it. Returns false for user messages, and if only the progress
+ * thread reads the lane. */
 static bool msg_set_deferred(struct rail_lane *lane, enum rail_msg_type type,
 			     const uint8_t *buf, size_t len)
 	TEI_REQUIRES(lane->lock)
@@ -355,8 +359,8 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		why = "type not allowed at a tx lane";
 	if (!why && msg_set_deferred(lane, h.type, buf, len))
 		return;
-	/* parse the hello before anything is stored about an unauthenticated
-	 * peer */
+	/* a malformed hello must not create an unauthenticated peer, so the
+	 * hello is parsed first */
 	if (!why && h.type == RAIL_MSG_HELLO && !rail_hello_parse(&w, &hello))
 		why = "malformed hello";
 	if (why) {

@@ -2,8 +2,7 @@
 #ifndef TEI_PROV_RAIL_RAIL_DISPATCH_H
 #define TEI_PROV_RAIL_RAIL_DISPATCH_H
 
-/* Receives the messages of the peer protocol and passes them to their
- * handlers. */
+/* Passes received messages of the peer protocol to their handlers. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,8 +10,9 @@
 #include "prov/rail/core/rail_lane.h"
 #include "util/lock.h"
 
-/* Handles a received message. If the caller is not the progress thread, leaves
- * every message except user messages to the progress thread. */
+/* Handles a received message. If a caller reads this lane (lane->recv.visited),
+ * handles only user messages and defers all other messages to the progress
+ * thread. */
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done) TEI_REQUIRES(lane->lock);
 

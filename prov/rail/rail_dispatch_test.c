@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Tests of messages from peers, valid and malformed, on a data plane whose
- * progress thread is stopped; the test acts as the thread. A second data plane
- * receives the answers.
- */
+/* Tests of valid and malformed messages from peers. The progress thread of the
+ * tested data plane is stopped, and the test calls the functions of this
+ * thread. A second data plane, the sink, receives the answers. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +45,8 @@
 
 struct msg_rig {
 	struct test_plane plane, sink;
-	struct tei_rail_addr addr;	/* address of the sink */
+	struct tei_rail_addr addr;	/* address of the rail of the sink; all
+					 * simulated peers have this address */
 	struct rail_lane *lane;
 };
 
@@ -89,7 +88,8 @@ static void msg_arrive(struct msg_rig *rig, const void *msg, size_t len)
 	free(exact);
 }
 
-/* Runs the state machines of every peer once, and the lanes. */
+/* Runs the state machines of every peer once, and polls all lanes of the tested
+ * data plane. */
 static void msg_turn(struct msg_rig *rig)
 {
 	struct tei_rail_peer *p, *tmp;
@@ -146,7 +146,7 @@ static void msg_put_rails(struct msg_rig *rig, struct rail_wire *w)
 {
 	uint16_t i;
 
-	rail_wire_put(w, 7, 8);		/* nonce */
+	rail_wire_put(w, 7, 8);		/* nonce, 16 bytes */
 	rail_wire_put(w, 7, 8);
 	rail_wire_put(w, 1, 4);
 	msg_put_text(w, "somebody");
@@ -164,11 +164,11 @@ static void msg_put_rails(struct msg_rig *rig, struct rail_wire *w)
 	}
 }
 
-#define MSG_SESSION	8	/* bytes of the session number at the end of a
-				 * hello */
+#define MSG_SESSION	8	/* size of the session number, which follows the
+				 * list of rails in a hello, bytes */
 
-/* Appends the end of a hello: a session and one contact address. Returns its
- * length. */
+/* Appends the last two parts of a hello: a session number and a list with one
+ * contact address. Returns their length. */
 static size_t msg_put_tail(struct msg_rig *rig, struct rail_wire *w)
 {
 	size_t from = w->pos;
@@ -225,8 +225,8 @@ static void msg_put_atomic(struct rail_wire *w, uint64_t seq, uint8_t op,
 	rail_wire_put(w, 0, 8);
 }
 
-/* Appends a notification that fits into one message. Each call uses a new
- * number. */
+/* Appends a notification that fits into one message. Each call uses the next
+ * notification number. */
 static void msg_put_note(struct msg_rig *rig, struct rail_wire *w, uint64_t src)
 {
 	struct tei_rail_peer *p = msg_peer(rig, src);
@@ -236,7 +236,7 @@ static void msg_put_note(struct msg_rig *rig, struct rail_wire *w, uint64_t src)
 	rail_wire_put(w, p ? p->atomics.own_session : 0, 8);
 	rail_wire_put(w, 1, 8);
 	rail_wire_put(w, number, 8);	/* number of the oldest notification
-					 * held */
+					 * that the sender still holds */
 	rail_wire_put(w, number, 8);
 	rail_wire_put(w, number, 8);	/* turn */
 	rail_wire_put(w, 4, 4);
@@ -275,8 +275,8 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type,
 		msg_put_fenced(rig, w);
 		break;
 	case RAIL_MSG_ATOMIC:
-		/* the session of the newest peer, so that mutations pass the
-		 * session check */
+		/* use the session number of the newest peer, so that the fuzzed
+		 * messages get past the check of this number */
 		rail_wire_put(w, rig->plane.dp->peers.sessions, 8);
 		rail_wire_put(w, 1, 2);
 		msg_put_atomic(w, 1, TEI_ATOMIC_ADD, 8, 0x10000, 1);
@@ -336,7 +336,7 @@ static void msg_set_number(uint8_t *buf, size_t at, uint64_t v, size_t n)
 	rail_wire_put(&w, v, n);
 }
 
-/* Checks that the good peer is served as before. */
+/* Checks that a notification of the peer MSG_GOOD is still delivered. */
 static void msg_check_good(struct msg_rig *rig)
 {
 	struct tei_rail_peer *p = msg_peer(rig, MSG_GOOD);
@@ -367,7 +367,7 @@ static void test_a_hello_introduces_a_peer(void)
 	CU_ASSERT_STRING_EQUAL(p->remotes[1].name, "second");
 	CU_ASSERT_EQUAL_FATAL(p->addrs.ncontacts, 1);
 	CU_ASSERT(rail_addr_same(&p->addrs.contacts[0], &rig.addr));
-	/* repeating the hello changes nothing */
+	/* a repeated hello changes nothing */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_check_good(&rig);
 	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, 1);
@@ -406,7 +406,7 @@ static void test_garbage_is_dropped(void)
 		msg_arrive(&rig, buf, len);
 		if (len < RAIL_WIRE_HEADER)
 			continue;
-		/* messages of the same types, now with a valid header */
+		/* random bytes after a valid header */
 		msg_head(&rig, buf, (uint8_t)(i % 12), 0, MSG_FUZZ);
 		msg_set_number(buf, 8, len, 4);
 		msg_arrive(&rig, buf, len);
@@ -428,16 +428,19 @@ static void test_a_wrong_header_is_refused(void)
 	len = msg_valid(&rig, good, RAIL_MSG_HELLO, MSG_GOOD);
 	for (i = 0; i < 12; i++) {
 		if (i > 4 && i < 8)
-			continue;	/* type and flags */
+			continue;	/* a changed type or flags may result in
+					 * a valid message */
 		memcpy(buf, good, len);
-		buf[i] ^= 0x10;		/* magic, version, length */
+		buf[i] ^= 0x10;		/* changes the magic, the version or the
+					 * length */
 		msg_arrive(&rig, buf, len);
 	}
 	memcpy(buf, good, len);
-	msg_set_number(buf, 16, 0, 8);	/* the sender has no incarnation */
+	msg_set_number(buf, 16, 0, 8);	/* removes the sender's incarnation */
 	msg_arrive(&rig, buf, len);
 	msg_set_number(buf, 16, rig.plane.dp->incarnation, 8);
-	msg_arrive(&rig, buf, len);	/* the sender is this process itself */
+	msg_arrive(&rig, buf, len);	/* sends the message with this process
+					 * as its sender */
 	msg_arrive(&rig, good, len - 1);
 	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, 0);
 	msg_arrive(&rig, good, len);
@@ -445,8 +448,8 @@ static void test_a_wrong_header_is_refused(void)
 	msg_end(&rig);
 }
 
-/* Delivers the message at every length below its own, unchanged and with a
- * matching length in the header. */
+/* Delivers the message truncated to each shorter length: once with its original
+ * length in the header, and once with the truncated length. */
 static void msg_truncate(struct msg_rig *rig, int type)
 {
 	uint8_t buf[RAIL_MSG_MAX];
@@ -459,7 +462,8 @@ static void msg_truncate(struct msg_rig *rig, int type)
 		msg_arrive(rig, buf, n);
 		if (n < RAIL_WIRE_HEADER)
 			continue;
-		/* the parts of a hello after the rails may be missing */
+		/* a hello may end after the list of rails, or after the session
+		 * number */
 		if (type == RAIL_MSG_HELLO &&
 		    (n == left || n == left + MSG_SESSION))
 			continue;
@@ -500,13 +504,15 @@ static void test_truncated_messages_do_nothing(void)
 
 static void msg_mutate(struct msg_rig *rig, struct tei_fuzz *f)
 {
-	/* choose a type: any up to ATOMIC_REP, or NOTE_ACK */
+	/* any type up to RAIL_MSG_ATOMIC_REP; number 0 stands for
+	 * RAIL_MSG_NOTE_ACK */
 	int type = (int)(tei_fuzz_random(f) % (RAIL_MSG_ATOMIC_REP + 1));
 	uint8_t buf[RAIL_MSG_MAX + 64];
 	size_t len = msg_valid(rig, buf, type ? type : RAIL_MSG_NOTE_ACK,
 			       MSG_FUZZ);
 
-	/* mostly behind the header, because a bad header stops the parser */
+	/* most changes are made behind the header, because the parser stops at
+	 * a bad header */
 	tei_fuzz_bytes(f, buf, len, RAIL_WIRE_HEADER);
 	if (!(tei_fuzz_random(f) % 4))
 		len = tei_fuzz_random(f) % (len + 64);
@@ -521,7 +527,7 @@ static void test_fuzzed_messages_do_no_harm(void)
 
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
-	/* this peer is in use, so that an unauthenticated peer cannot evict
+	/* a reference to this peer prevents that an unauthenticated peer evicts
 	 * it */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
@@ -561,7 +567,8 @@ static void test_messages_to_another_incarnation_are_ignored(void)
 	CU_ASSERT_EQUAL(p->keys.rkeys.n, 0);
 	CU_ASSERT_EQUAL(p->refusal.incarnation, 0);
 	msg_check_good(&rig);
-	/* a hello to a predecessor of this process is refused */
+	/* a hello that was meant for a predecessor of this process is
+	 * refused */
 	len = msg_valid(&rig, buf, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_set_number(buf, 24, 0xbad, 8);
 	msg_arrive(&rig, buf, len);
@@ -570,7 +577,7 @@ static void test_messages_to_another_incarnation_are_ignored(void)
 	msg_end(&rig);
 }
 
-/* Frees the peers that have gone, as the thread does. */
+/* Frees the peers that have gone, as the progress thread does. */
 static void msg_free_gone(struct msg_rig *rig)
 {
 	struct tei_rail_peer *p, *tmp;
@@ -603,7 +610,9 @@ static void test_the_peer_silent_for_longest_is_evicted(void)
 	for (i = 1; i < MSG_PEERS; i++)
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS);
-	/* the oldest peer is in use, and the next one gives a sign of life */
+	/* MSG_GOOD cannot be evicted because it is in use. The next peer,
+	 * 0x10001, gives a sign of life, so 0x10002 has been silent for
+	 * longest. */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, 0x10001);
 	msg_send(&rig, RAIL_MSG_HELLO, 0x20000);
@@ -612,8 +621,8 @@ static void test_the_peer_silent_for_longest_is_evicted(void)
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, MSG_GOOD));
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x10001));
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10002));
-	/* the evicted peer was alive: its hello adds it again and evicts the
-	 * next one */
+	/* the evicted peer is alive after all: its hello creates the peer again
+	 * and evicts the next one */
 	msg_send(&rig, RAIL_MSG_HELLO, 0x10002);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(msg_peer(&rig, 0x10002));
 	CU_ASSERT_EQUAL(msg_peer(&rig, 0x10002)->state, RAIL_PEER_READY);
@@ -643,7 +652,8 @@ static void test_a_region_of_a_forgotten_key_holder_is_fenced(void)
 	for (i = 1; i <= 3; i++)
 		rail_key_add_holder(mr, 0x10000 + i);
 	rail_sched_leave(rig.plane.dp);
-	/* this peer sends BYE and states that nothing is under way */
+	/* this peer sends BYE without RAIL_WIRE_UNDRAINED, so none of its
+	 * operations can still arrive */
 	msg_send(&rig, RAIL_MSG_BYE, 0x10001);
 	CU_ASSERT_EQUAL(mr->nholders, 2);
 	CU_ASSERT_FALSE(mr->lost);
@@ -696,8 +706,8 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT(p->life.probing && !q->life.probing);
 	rail_peer_probe(rig.plane.dp, late);
 	CU_ASSERT(p->life.probing && q->life.probing);
-	/* one peer answers the ping; the other peer is pinged again, then
-	 * forgotten */
+	/* MSG_FUZZ shows with a hello that it is alive. MSG_GOOD is pinged
+	 * again and then forgotten. */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	CU_ASSERT_FALSE(q->life.probing);
 	CU_ASSERT(rail_peer_run(p, late + 1) > late);
@@ -709,7 +719,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, MSG_GOOD));
 	msg_free_gone(&rig);
 	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, 1);
-	/* a peer in use is not pinged */
+	/* a peer that is in use is not pinged */
 	q->refs++;
 	rail_peer_probe(rig.plane.dp, late + 2 * rig.plane.dp->times.probe_ns);
 	CU_ASSERT_FALSE(q->life.probing);
@@ -726,7 +736,7 @@ static void test_peers_beyond_the_limit_are_not_accepted(void)
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	for (i = 1; i <= 1000; i++) {
-		/* all peers are in use */
+		/* all peers are in use, so that none can be evicted */
 		msg_hold_all(&rig, true);
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 		CU_ASSERT(rig.plane.dp->peers.n <= MSG_PEERS);
@@ -734,7 +744,7 @@ static void test_peers_beyond_the_limit_are_not_accepted(void)
 	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS);
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10000 + MSG_PEERS));
 	msg_check_good(&rig);
-	/* one peer leaves, so another one is accepted */
+	/* after one peer has left, another one is accepted */
 	msg_hold_all(&rig, false);
 	p = msg_peer(&rig, 0x10001);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
@@ -765,8 +775,9 @@ static void test_a_malformed_hello_creates_no_peer(void)
 	CU_ASSERT_EQUAL(taken, 0);
 }
 
-/* Sends the refusal of a process with incarnation 0x77, which has received a
- * hello that was meant for MSG_FUZZ. */
+/* Delivers a refusal whose sender has the incarnation 0x77: the sender has
+ * received a hello that was meant for MSG_FUZZ. why, text: code and text of the
+ * refusal. */
 static void msg_refuse_fuzz(struct msg_rig *rig, enum rail_refusal why,
 			    const char *text)
 {
@@ -781,7 +792,8 @@ static void msg_refuse_fuzz(struct msg_rig *rig, enum rail_refusal why,
 	msg_arrive(rig, buf, rail_msg_end(&w));
 }
 
-/* Returns what is known about the end of the peer after such a refusal. */
+/* Delivers such a refusal and returns how the peer MSG_FUZZ is then recorded to
+ * have ended. */
 static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text)
 {
 	struct tei_rail_peer *p;
@@ -819,12 +831,12 @@ static void test_a_refusal_ends_the_peer_that_it_names(void)
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	p = msg_peer(&rig, MSG_FUZZ);
-	msg_send(&rig, RAIL_MSG_REFUSE, 0x77);	/* names an unknown peer */
+	msg_send(&rig, RAIL_MSG_REFUSE, 0x77);	/* a refusal that names an
+						 * unknown peer */
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	msg_refuse_fuzz(&rig, RAIL_REFUSE_STALE, "stale incarnation");
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
-	/* a later hello does not change what is known about the end of the
-	 * peer */
+	/* a later hello does not revive the peer */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
 	msg_check_good(&rig);
@@ -872,7 +884,8 @@ static void test_keys_older_than_a_revocation_are_void(void)
 	CU_ASSERT_EQUAL(p->keys.rkeys.n, 2);
 	CU_ASSERT_PTR_NULL(msg_key(&rig, p, 0x11000));
 	CU_ASSERT_EQUAL(p->keys.nowed, 1);
-	/* a reply that the revocation has overtaken */
+	/* a key reply from before the revocation arrives late: its epoch is
+	 * old */
 	msg_send_keys(&rig, 6);
 	CU_ASSERT_EQUAL(p->keys.rkeys.n, 2);
 	msg_send_keys(&rig, 7);
@@ -910,7 +923,7 @@ static void test_a_key_request_is_answered(void)
 	msg_end(&rig);
 }
 
-/* Delivers one atomic, then lets the thread's work run. */
+/* Delivers one atomic, then does the work of the progress thread. */
 static void msg_send_atomic(struct msg_rig *rig, uint64_t session, uint64_t seq,
 			    const void *addr)
 {
@@ -943,14 +956,15 @@ static void test_law13_an_atomic_is_executed_once(void)
 	for (i = 0; i < 5; i++)
 		msg_send_atomic(&rig, session, 1000, mem);
 	CU_ASSERT_EQUAL(mem[0], 1);
-	/* two further atomics, out of order, and each repeated */
+	/* two further atomics arrive out of order, and each of them arrives
+	 * twice */
 	msg_send_atomic(&rig, session, 1001, mem);
 	msg_send_atomic(&rig, session, 999, mem);
 	msg_send_atomic(&rig, session, 1001, mem);
 	msg_send_atomic(&rig, session, 999, mem);
 	CU_ASSERT_EQUAL(mem[0], 3);
-	/* the next number that uses the same entry as 1000, then a late copy of
-	 * 1000 */
+	/* the number that takes the table entry of number 1000, then a late
+	 * copy of number 1000 */
 	msg_send_atomic(&rig, session, 1000 + RAIL_ATOMICS, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
 	msg_send_atomic(&rig, session, 1000, mem);
@@ -959,8 +973,8 @@ static void test_law13_an_atomic_is_executed_once(void)
 	msg_send_atomic(&rig, session + 1, 5000, mem);
 	msg_send_atomic(&rig, 0, 5001, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
-	/* operations on memory that is not registered or not aligned are not
-	 * executed either */
+	/* atomics on memory that is not registered, or on an unaligned address,
+	 * are not executed */
 	msg_send_atomic(&rig, session, 6000, mem + 512);
 	msg_send_atomic(&rig, session, 6001, (char *)mem + 4);
 	CU_ASSERT(mem[0] == 4 && mem[1] == 0);
@@ -968,8 +982,8 @@ static void test_law13_an_atomic_is_executed_once(void)
 	msg_end(&rig);
 }
 
-/* Delivers one message of n operations. said: the count that the message
- * contains. */
+/* Delivers one message with n atomics. said: number of atomics that the message
+ * states. */
 static void msg_send_atomics(struct msg_rig *rig, const uint64_t (*op)[4],
 			     uint32_t n, uint32_t said)
 {
@@ -994,7 +1008,8 @@ static void test_hostile_atomics_change_nothing(void)
 	static uint64_t mem[1024] __attribute__((aligned(4096)));
 	uint64_t at = (uintptr_t)mem, end = (uintptr_t)(mem + 512);
 	const uint64_t bad[][4] = {
-		{ 0, TEI_ATOMIC_ADD, 8, at },	/* number 0 is invalid */
+		{ 0, TEI_ATOMIC_ADD, 8, at },	/* sequence number 0 is
+						 * invalid */
 		{ 1, 0, 8, at }, { 2, 4, 8, at }, { 3, 255, 8, at },
 		{ 4, TEI_ATOMIC_ADD, 0, at }, { 5, TEI_ATOMIC_ADD, 1, at },
 		{ 6, TEI_ATOMIC_ADD, 16, at }, { 7, TEI_ATOMIC_ADD, 255, at },
@@ -1003,8 +1018,8 @@ static void test_hostile_atomics_change_nothing(void)
 		{ 10, TEI_ATOMIC_ADD, 4, at + 2 },
 		{ 11, TEI_ATOMIC_ADD, 8, at - 8 },
 		{ 12, TEI_ATOMIC_ADD, 8, end - 4 },
-		{ 13, TEI_ATOMIC_ADD, 8, end },	/* the target lies in memory
-						 * that peers must not access */
+		{ 13, TEI_ATOMIC_ADD, 8, end },	/* the target is registered, but
+						 * not accessible to peers */
 		{ 14, TEI_ATOMIC_ADD, 8, 0 },
 		{ 15, TEI_ATOMIC_ADD, 8, UINT64_MAX - 7 },
 	};
@@ -1026,8 +1041,8 @@ static void test_hostile_atomics_change_nothing(void)
 	msg_send_atomics(&rig, bad + 1, n - 1, 65535);
 	for (i = 0; i < 1024; i++)
 		CU_ASSERT_EQUAL_FATAL(mem[i], 0);
-	/* more operations than the book has entries, then one number many
-	 * times */
+	/* first more atomics in one message than the table has entries, then
+	 * the same sequence number many times */
 	for (i = 0; i < MSG_FLOOD; i++) {
 		flood[i][0] = 1000 + i;
 		flood[i][1] = TEI_ATOMIC_ADD;
@@ -1080,7 +1095,7 @@ static void test_a_fence_closes_a_generation_once(void)
 	CU_ASSERT_EQUAL(rig.lane->state, RAIL_LANE_ACTIVE);
 	msg_send_fence(&rig, 0, gen);
 	CU_ASSERT_EQUAL(rig.lane->gen, gen + 1);
-	/* the message names a rail that does not exist */
+	/* the second message names a rail that does not exist */
 	msg_send_fence(&rig, 1, gen + 1);
 	msg_send_fence(&rig, UINT16_MAX, gen + 1);
 	CU_ASSERT_EQUAL(rig.lane->gen, gen + 1);
@@ -1104,8 +1119,8 @@ static struct rail_conn *msg_conn(struct msg_rig *rig, uint32_t rail,
 	return conn;
 }
 
-/* Sends messages over the given rail pair until it accepts one, which shows
- * that the pair is connected. */
+/* Sends messages over the given rail pair until one has been accepted, which
+ * shows that the pair is connected. */
 static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -1122,8 +1137,9 @@ static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 	CU_ASSERT(tei_now_ns() < end);
 }
 
-/* Tests a fence if the last message of the peer arrived over the pair that is
- * to be fenced. */
+/* Tests that a fence is requested over another rail pair than the one that is
+ * down, even though the peer's last message arrived over the pair that is
+ * down. */
 static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, asked;
@@ -1138,7 +1154,8 @@ static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 	p = msg_peer(&rig, MSG_GOOD);
 	msg_connect(&rig, 0, 0);
 	msg_connect(&rig, 0, 1);
-	/* the data plane runs again, driven by the test */
+	/* lets the other code believe that the progress thread runs, because
+	 * the test calls the functions of this thread */
 	__atomic_store_n(&dp->thread.stop, false, __ATOMIC_RELEASE);
 	rail_sched_enter(dp);
 	rail_health_down(p, rail_at(dp, 0), 0, "by test", false);
@@ -1167,8 +1184,9 @@ static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 
 #define MSG_GREEDY	5
 
-/* Posts messages until the peer gets no further send buffer. No buffer is freed
- * meanwhile. Returns the number of messages. */
+/* Posts messages to the peer until no further send buffer is given to it. Does
+ * not poll, so that no buffer becomes free meanwhile. Returns the number of
+ * messages. */
 static uint32_t msg_fill(struct test_pair *pair, struct tei_rail_peer *peer)
 {
 	struct rail_conn *conn;
@@ -1196,8 +1214,8 @@ static void msg_drained(struct test_pair *pair)
 	CU_ASSERT_EQUAL(pair->rail->send.left, RAIL_TX_MSGS);
 }
 
-/* Tests the division of send buffers: all peers are connected first. Then each
- * peer sends as many messages as it may. */
+/* Tests that send buffers are divided among peers: several connected peers each
+ * take as many buffers as they may, and another peer still gets some. */
 static void test_peers_cannot_take_all_send_buffers(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -1222,7 +1240,7 @@ static void test_peers_cannot_take_all_send_buffers(void)
 		n += one;
 	}
 	CU_ASSERT_EQUAL(n + pair.rail->send.left, RAIL_TX_MSGS);
-	/* the last buffers are kept for a peer that uses no buffer */
+	/* a peer that uses no buffer gets one of the last buffers */
 	CU_ASSERT(msg_fill(&pair, pair.peer) > 0);
 	msg_drained(&pair);
 	for (i = 0; i < MSG_GREEDY; i++)

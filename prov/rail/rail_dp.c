@@ -37,10 +37,12 @@
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
 #define DP_BYE_NS	(200 * TEI_NS_PER_MS)
-#define DP_BYE_POLLS	256			/* number of polls without a pause while
-						 * BYE is sent */
-#define DP_NAP_NS	(200 * TEI_NS_PER_US)	/* pause between two polls while
-						 * the data plane drains */
+#define DP_BYE_POLLS	256			/* while BYE is sent, number of
+						 * polls that follow each other
+						 * without a pause */
+#define DP_NAP_NS	(200 * TEI_NS_PER_US)	/* length of the pause between
+						 * two polls while the data
+						 * plane waits */
 
 static void dp_free(struct tei_rail_dp *dp)
 {
@@ -134,7 +136,7 @@ static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 }
 
 /* Polls for at most drain_ns until all tasks have ended and all notifications
- * have been acknowledged. Waits for notifications only for
+ * have been acknowledged. Waits for the notifications not longer than
  * MC_HANDSHAKE_CONNECT_TIMEOUT. */
 static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
@@ -164,8 +166,8 @@ static void dp_run_lanes(struct rail *rail)
 		rail_lane_run(&rail->tx_lanes[j]);
 }
 
-/* Sends BYE to all peers. Runs on the caller's thread after the progress thread
- * has stopped. */
+/* Sends BYE to all peers. Must be called when the progress thread has
+ * stopped. */
 static void dp_send_bye(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + dp->times.bye_ns;
@@ -176,8 +178,9 @@ static void dp_send_bye(struct tei_rail_dp *dp)
 		for (i = 0; i < rail_count(dp); i++)
 			rail_health_collect(rail_at(dp, i));
 	}
-	/* wait until the messages have been sent, before the endpoints are
-	 * closed; messages to a peer that is unreachable are never sent */
+	/* wait until the messages have been sent, because their endpoints are
+	 * closed next; the wait has a limit, because messages to an unreachable
+	 * peer are never sent */
 	end = tei_now_ns() + dp->times.bye_ns;
 	for (i = 0; i < rail_count(dp); i++)
 		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
@@ -190,8 +193,8 @@ static void dp_send_bye(struct tei_rail_dp *dp)
 		}
 }
 
-/* Ends the remaining tasks. The endpoints are already closed, so local memory
- * no longer changes. */
+/* Ends the remaining tasks. The tx endpoints are already closed, so no task
+ * reads or writes local memory any longer. */
 static void dp_end_tasks(struct tei_rail_dp *dp)
 {
 	struct tei_err err = { .code = TEI_ERR_CONTEXT };
@@ -252,8 +255,9 @@ void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
 
 	tei_rail_dp_leave(dp, drain_ns);
 	rail_mr_free_all(dp);
-	/* a message that is read while one lane closes may refer to another
-	 * rail */
+	/* while the lanes of one rail are closed, a message may still be read
+	 * that refers to another rail; so no rail is freed before all are
+	 * closed */
 	for (i = 0; i < rail_count(dp); i++)
 		rail_close(rail_at(dp, i));
 	for (i = 0; i < rail_count(dp); i++)
@@ -284,8 +288,8 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 	return false;
 }
 
-/* Returns the index of a device in the list of devices that could not be
- * opened, or the length of the list. */
+/* Returns the position of a device in the list of devices that could not be
+ * opened, or the length of the list if the device is not in it. */
 static uint32_t dp_failed(struct tei_rail_dp *dp, const char *name)
 	TEI_REQUIRES(dp->admin)
 {
@@ -297,7 +301,8 @@ static uint32_t dp_failed(struct tei_rail_dp *dp, const char *name)
 	return i;
 }
 
-/* Records whether the last attempt to open that device failed. */
+/* Adds the device to the list of devices that could not be opened if failed is
+ * true, otherwise removes it. */
 static void dp_note_attempt(struct tei_rail_dp *dp, const char *name, bool failed)
 	TEI_REQUIRES(dp->admin)
 {
@@ -315,9 +320,9 @@ static void dp_note_attempt(struct tei_rail_dp *dp, const char *name, bool faile
 	}
 }
 
-/* Registers a region on a new rail. If the rail cannot register GPU memory,
- * this is no error: GPU staging, if enabled, then moves the memory through host
- * memory. */
+/* Registers a region on a new rail. Returns 0 even if the rail cannot register
+ * a region of GPU memory, because GPU staging, if enabled, then moves its bytes
+ * through host memory. */
 static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 			   struct tei_err *err)
 {
@@ -423,8 +428,8 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	if (!opened)
 		return ret;
 	rail_peer_announce(dp);
-	/* the progress thread may be sleeping on the lanes that were open
-	 * before; it must poll the new ones, too */
+	/* the progress thread may sleep without the file descriptors of the new
+	 * lanes */
 	rail_progress_wake(dp);
 	return 0;
 }
@@ -433,7 +438,7 @@ void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 {
 	uint32_t i;
 
-	/* the progress thread does not touch a rail that is not open */
+	/* from here on the progress thread does not use the rail */
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
 	for (i = 0; i < dp->memory.mrs.n; i++)

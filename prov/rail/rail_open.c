@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * One rail: its fabric, domains, lanes and send buffers.
- */
+/* Opens and closes one rail: its fabric, domains, lanes and send buffers. */
 
 #include <rdma/fi_domain.h>
 #include <stdio.h>
@@ -32,8 +30,9 @@
 #include "util/log.h"
 #include "util/settings.h"
 
-/* A registration is expensive only if the NIC creates a key or a memory
- * descriptor (fi_mr_desc) for it. */
+/* Bits of mr_mode of which at least one is set if the NIC creates a key or a
+ * memory descriptor (fi_mr_desc) for a registration. Without them a
+ * registration costs little, so rx and tx lanes have separate domains. */
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
 			 FI_MR_ENDPOINT | FI_MR_ALLOCATED)
 
@@ -68,8 +67,10 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 	if (ret)
 		goto err_domain;
 	rail->fab.tx_domain = rail->fab.rx_domain;
-	/* posts from GPU memory carry a memory descriptor (fi_mr_desc) that
-	 * belongs to one domain, so all lanes share this domain */
+	/* a second domain for the tx lanes is opened only if registering memory
+	 * twice costs little, and not for GPU memory: posts from GPU memory
+	 * carry a memory descriptor (fi_mr_desc), which is valid in one
+	 * domain */
 	if (!(rail->fab.mr_mode & RAIL_COSTLY_MR) && !rail->caps.hmem) {
 		ret = fi_domain(rail->fab.fabric, rail->fab.info,
 				&rail->fab.tx_domain, NULL);
@@ -83,8 +84,8 @@ err_domain:
 				      fi_strerror(-ret));
 }
 
-/* Refuses a provider that would need local memory to be bound to every tx
- * lane. */
+/* Returns an error if the provider would need local memory to be bound to every
+ * tx lane, which is not supported. */
 static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 {
 	const uint64_t both = FI_MR_LOCAL | FI_MR_ENDPOINT;
@@ -136,8 +137,7 @@ static const struct rail_lane_ops open_tx_ops = {
 	.feed = rail_sched_pull,
 };
 
-/* Functions for the lanes that only receive, and for the endpoint of the
- * probes. */
+/* Functions for rx lanes, contact lanes and the lanes of probes. */
 static const struct rail_lane_ops open_rx_ops = {
 	.received = rail_msg_received,
 };
@@ -199,8 +199,8 @@ static uint64_t rail_max_slice(const struct rail *rail)
 	return max ? max : UINT64_MAX;
 }
 
-/* Returns the largest number of iov entries of one operation. provider: the
- * provider's limit. */
+/* Returns the largest number of iov entries that one operation of the rail may
+ * have. provider: the provider's own limit. */
 static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 {
 	uint32_t max = rail->dp->settings->lanes.max_sge;
@@ -212,11 +212,9 @@ static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 	return max ? max : 1;
 }
 
-/*
- * Warns about a fault of libfabric 1.17: when a connection ends, ofi_rxm
- * returns receive buffers to a queue pair that is already freed, unless all
- * connections share one receive queue.
- */
+/* Warns about a bug in libfabric 1.17: when a connection ends, ofi_rxm returns
+ * receive buffers to a queue pair that is already freed. This does not happen
+ * if all connections share one receive queue (FI_OFI_RXM_USE_SRX). */
 static void rail_warn_rxm(const struct rail *rail)
 {
 	if (FI_VERSION_GE(fi_version(), FI_VERSION(2, 0)) ||
@@ -228,8 +226,8 @@ static void rail_warn_rxm(const struct rail *rail)
 		 rail->name);
 }
 
-/* Allocates a rail without opening it. On failure of a later step the caller
- * frees it. */
+/* Allocates a rail without opening it. If a later step fails, the caller frees
+ * the rail with rail_free. */
 static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 		     const char *transport, bool unlogged, struct tei_err *err,
 		     struct rail **out)
@@ -269,7 +267,8 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	return 0;
 }
 
-/* Opens the rail as rail->fab.info describes it. */
+/* Opens the rail's domains, send buffers and lanes, with the attributes in
+ * rail->fab.info. */
 static int rail_start(struct rail *rail, struct tei_err *err)
 {
 	const struct tei_settings *s = rail->dp->settings;
@@ -314,8 +313,9 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail_hmem_ask(rail);
 	ret = rail_start(rail, rail->caps.hmem ? &why : err);
 	if (ret && rail->caps.hmem) {
-		/* most programs do not use GPU memory, so the rail is opened
-		 * again, without FI_HMEM */
+		/* opening the rail for GPU memory has failed; most programs do
+		 * not use GPU memory, so the rail is opened again without
+		 * FI_HMEM */
 		rail_close(rail);
 		rail_free(rail);
 		tei_err_set_last(&last);
@@ -345,8 +345,8 @@ err_rail:
 	return ret;
 }
 
-/* Cuts the connections of the lane and closes it. The slices that were still
- * posted wait for a fence from then on. */
+/* Cuts the connections of the lane and closes it. Slices that are still posted
+ * are aborted, and from then on wait for a fence. */
 static void rail_close_lane(struct rail_lane *lane)
 {
 	struct tei_list aborted;
@@ -355,17 +355,16 @@ static void rail_close_lane(struct rail_lane *lane)
 	tei_list_init(&aborted);
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
-	/* nothing new is posted from here on */
+	/* in this state no new operation is posted on the lane */
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
-	/* defer the messages that still arrive to the progress thread */
+	/* messages that still arrive are deferred to the progress thread */
 	lane->recv.visited = lane->is_rx;
 	rail_disconnect(lane, &done);
 	rail_lane_close(lane, &aborted);
 	lane->recv.visited = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
-	/* these slices were posted after the last poll and have not
-	 * completed */
+	/* abort the slices that are still posted */
 	rail_op_abort_all(lane->rail->dp, &aborted);
 }
 
@@ -388,8 +387,8 @@ static void rail_close_caches(struct rail *rail)
 	rail_sched_leave(rail->dp);
 }
 
-/* Closes the contact lane. Must be called when no thread can open the contact
- * lane any longer. */
+/* Closes the contact lane. Must not be called while another thread may open the
+ * contact lane. */
 static void rail_close_first(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->contact.opening.lane;
@@ -408,8 +407,8 @@ static void rail_close_first(struct rail *rail)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Closes the lanes first, then the objects that they use. The registrations
- * have been closed already. */
+/* Closes the lanes of the rail first, then the objects that the lanes use. The
+ * caller has already closed the memory registrations. */
 void rail_close(struct rail *rail)
 {
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);

@@ -13,7 +13,7 @@ struct rail;
 struct rail_found;
 struct tei_err;
 
-/* The hint of the error that a data plane already has TEI_RAIL_MAX rails. */
+/* Hint of the error that a data plane has already opened TEI_RAIL_MAX rails. */
 #define RAIL_FULL_HINT                                                       \
 	"each device needs one rail, and another one for each new address; " \
 	"create the engine again, or name fewer devices in MOONRAIL_DEVICES"
@@ -28,18 +28,20 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 		 const char *transport) TEI_REQUIRES(dp->admin);
 
-/* Closes one rail while the data plane stays open. Slices posted on the rail
- * are fenced and then posted over other rails; rail_peer_announce notifies the
- * peers. */
+/* Closes one rail while the data plane stays open. Slices that are posted on
+ * the rail are posted again over other rails after a fence. The caller then
+ * calls rail_peer_announce to notify the peers. */
 void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 	TEI_REQUIRES(dp->admin);
 
-/* Opens a rail. unlogged: a failure is described in err but is not logged. */
+/* Opens a rail. unlogged: true if a failure is only described in err and not
+ * logged. */
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, bool unlogged, struct tei_err *err,
 	      struct rail **out);
 
-/* Closes the tx lanes only; rail_close closes the rest of the rail. */
+/* rail_close_initiating closes only the tx lanes. rail_close closes everything
+ * that the rail has open, and rail_free frees the closed rail. */
 void rail_close_initiating(struct rail *rail);
 void rail_close(struct rail *rail);
 void rail_free(struct rail *rail);

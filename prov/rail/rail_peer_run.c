@@ -19,7 +19,7 @@
 #include "util/lock.h"
 
 #define RUN_GONE_NS (5 * TEI_NS_PER_SEC)
-/* Pause before a failed allocation is retried. */
+/* Pause before a failed allocation of memory is tried again. */
 #define RUN_MEMORY_NS (10 * TEI_NS_PER_MS)
 
 /*
@@ -41,9 +41,9 @@ static void run_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 		rail_fence_event(p, r, RAIL_FENCE_EV_ALIVE, NULL);
 }
 
-/* Returns true if a peer that is gone need no longer be answered: it has
- * certainly ended, or it has been silent for a while. If the peer is alive, it
- * will send a hello again. */
+/* Returns true if a peer is gone and needs no answers any longer, because it
+ * has certainly ended or has been silent for RUN_GONE_NS. If such a peer is
+ * alive after all, it sends a hello again. */
 static bool run_deserted(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -70,8 +70,8 @@ static void run_drop_answers(struct tei_rail_peer *p)
 }
 
 /* Handles requests that other threads have left for the progress thread.
- * Returns the time at which the function must be called again, or 0 if it need
- * not be. */
+ * Returns the time at which this function must be called again, or 0 if no
+ * further call is needed. */
 static uint64_t run_requests(struct tei_rail_peer *p, uint64_t now)
 {
 	bool short_of;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The progress thread: one thread for all lanes. After activity it spins
- * briefly, then it arms the wait objects and sleeps.
+ * The progress thread polls all lanes of a data plane. After activity it
+ * continues to poll for a short time, then arms the file descriptors of the
+ * lanes and sleeps.
  *
- * While callers poll the tx lanes, the thread leaves these lanes to them, so
- * that completions do not wake it and it takes no CPU time from them. Once a
- * millisecond, less often as time passes, it checks whether the callers still
- * poll. If a caller goes to sleep, the thread takes over at once.
+ * While callers poll the tx lanes, the thread does not poll these lanes. So
+ * completions do not wake the thread, and the thread takes no CPU time from the
+ * callers. It checks once a millisecond whether the callers still poll; later
+ * only every four milliseconds. If a caller goes to sleep, the thread takes
+ * over at once.
  */
 
 #include <errno.h>
@@ -42,75 +44,83 @@
 #include "util/settings.h"
 #include "util/world.h"
 
-/* Interval at which the progress thread checks whether callers poll. The
- * interval grows to the second value while callers poll. */
+/* Shortest and longest interval at which the progress thread checks whether
+ * callers poll. The interval grows as long as callers poll. */
 #define PROGRESS_APP_DRIVEN_NS TEI_NS_PER_MS
 #define PROGRESS_TRUST_NS      (4 * PROGRESS_APP_DRIVEN_NS)
-/* The progress thread leaves the lanes to callers whose polls are on average at
- * most this far apart: tx lanes, rx lanes. */
+/* Longest average time between two polls by callers at which the progress
+ * thread leaves the lanes to the callers: for tx lanes, and for rx lanes. */
 #define PROGRESS_AWAY_NS	 (PROGRESS_APP_DRIVEN_NS / 4)
 #define PROGRESS_TARGETS_AWAY_NS (PROGRESS_APP_DRIVEN_NS / 32)
-#define PROGRESS_LITTLE		6	/* divisor: callers may be away from the
-					 * lanes for one sixth of the time */
-/* A longer poll counts as a poll of this duration. */
+#define PROGRESS_LITTLE		6	/* the progress thread also leaves the
+					 * lanes to callers that spend at most
+					 * 1/6 of the time without polling */
+/* Longest duration that is counted for one poll by a caller. */
 #define PROGRESS_LOOK_NS (4 * PROGRESS_APP_DRIVEN_NS)
 #define PROGRESS_RARELY		64	/* iterations between two polls of idle
 					 * tx lanes */
 #define PROGRESS_SELDOM		16	/* iterations between two polls of
 					 * contact lanes */
-/* Polls of the lanes per iteration while spinning, and their longest time. */
+/* Largest number of polls of the lanes in one iteration while the thread spins,
+ * and the time after which no further poll begins. */
 #define PROGRESS_LOOKS		8
 #define PROGRESS_LOOKS_NS	(50 * TEI_NS_PER_US)
-#define PROGRESS_DENSE		4	/* traffic is dense if sleeps last less
-					 * than this many spins */
+#define PROGRESS_DENSE		4	/* traffic is dense if a sleep lasts
+					 * less than this number of usual
+					 * spins */
 #define PROGRESS_SPIN_MAX	32	/* longest spin, as a multiple of the
 					 * usual spin */
-/* Shortest and longest pause between two checks for new file descriptors. */
+/* Shortest and longest pause between two searches for file descriptors of new
+ * connections. */
 #define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
-/* Shortest and longest sleep before slices that no lane took are offered
- * again. */
+/* Shortest and longest sleep of the thread while slices wait that no lane has
+ * taken. After the sleep the thread offers them again. */
 #define PROGRESS_RETRY_MIN_NS	(TEI_NS_PER_MS / 4)
 #define PROGRESS_RETRY_MAX_NS	(4 * TEI_NS_PER_MS)
-/* Interval at which the lanes of lost rails are opened again. */
+/* Interval between attempts to open the lanes of lost rails. */
 #define PROGRESS_LOST_NS (25 * RAIL_HEALTH_NS)
-/* Longest sleep with live tasks. */
+/* Longest sleep while tasks are unfinished. */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
-/* A longer time between two iterations means that the process was suspended. */
+/* If the time between two iterations, without intended sleeps, is longer than
+ * this, the process was suspended. */
 #define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)
-/* Longest sleep without live tasks, and longest sleep after a long time without
- * activity. */
+/* Longest sleep if no task is unfinished: first value, in general; second
+ * value, after a long time without activity. */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)
 #define PROGRESS_LONG_SLEEP_NS	(4000 * TEI_NS_PER_MS)
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
-#define PROGRESS_LANES		2	/* index in fds of the first lane */
+#define PROGRESS_LANES		2	/* index of the first lane's file
+					 * descriptor in progress.fds */
 
 /* State of the progress thread. */
 struct progress {
 	struct tei_rail_dp *dp;
 	struct rail_drive drive;
-	struct rail_drive targets;	/* view of the polling of rx lanes */
+	struct rail_drive targets;	/* how often callers poll the rx
+					 * lanes */
 	uint64_t trust_ns;		/* longest sleep while callers poll */
 	uint64_t active_ns;		/* time of the last activity of tx
 					 * lanes */
 	uint64_t target_ns;		/* time of the last activity of rx
 					 * lanes */
-	uint32_t turns;			/* calls of progress_lanes */
+	uint32_t turns;			/* number of calls of progress_lanes */
 	uint64_t spin_ns;		/* how long the thread spins after
 					 * target_ns */
 	uint64_t stirred_ns;		/* time of the last wake-up, submission
 					 * or live task */
-	uint64_t seen_ns;		/* start time of the last iteration */
-	uint64_t slept_ns;		/* intended total of all sleeps since
-					 * seen_ns */
+	uint64_t seen_ns;		/* time at which the last iteration
+					 * began */
+	uint64_t slept_ns;		/* time for which the thread was meant
+					 * to sleep since seen_ns, ns */
 	uint64_t deadline_ns;		/* time of the last check of
 					 * deadlines */
 	uint64_t probe_ns;		/* time of the last check for silent
 					 * peers */
 	uint64_t served_ns;		/* time of the last check of the reports
 					 * of moved bytes */
-	bool served_live;		/* tasks were live at the time
-					 * served_ns */
+	bool served_live;		/* true if tasks were unfinished at the
+					 * time served_ns */
 	uint64_t cloexec_ns;		/* time of the last check for new file
 					 * descriptors */
 	uint64_t cloexec_wait_ns;	/* pause before the next check */
@@ -120,18 +130,19 @@ struct progress {
 					 * posting is tried again; 0 if there
 					 * was no such sleep since the last
 					 * event */
-	bool slept;			/* the world sleeps between the last
-					 * step and the next one */
+	bool slept;			/* the last step has requested a
+					 * sleep */
 	int ntargets;			/* number of rx lanes in fds, from
 					 * PROGRESS_LANES on */
-	struct pollfd fds[PROGRESS_MAX_FDS];	/* entries: the world's
-						 * descriptor, the descriptor of
+	struct pollfd fds[PROGRESS_MAX_FDS];	/* file descriptors to sleep on:
+						 * the world's, then the one
+						 * that reports changes of
 						 * links, then those of the
 						 * lanes */
 };
 
-/* Returns true if a caller sleeps until its tasks end and relies on this
- * thread. */
+/* Returns true if a caller sleeps until its tasks end, so that this thread must
+ * poll the lanes. */
 static bool progress_relied_on(struct tei_rail_dp *dp)
 {
 	return __atomic_load_n(&dp->callers.dozing, __ATOMIC_SEQ_CST) != 0;
@@ -153,10 +164,10 @@ static uint64_t drive_looked(const struct rail_polls *polls, uint64_t now)
 }
 
 /*
- * Sets d->app_driven if, since the last measurement, callers were away for at
- * most away_ns at a time on average, or for a small part of the time. A long
- * poll moves bytes, so only the time before, between and after the polls counts
- * as away.
+ * Sets d->app_driven to true if callers have polled enough since the last
+ * measurement, otherwise to false. The measured value is the time in which no
+ * caller polled. It may be at most away_ns per pause between two polls on
+ * average, or at most 1/PROGRESS_LITTLE of the time.
  */
 static void drive_measure(struct rail_drive *d, const struct rail_polls *polls,
 			  uint64_t away_ns, uint64_t now)
@@ -187,11 +198,9 @@ bool rail_drive_poll(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 	return d->app_driven;
 }
 
-/*
- * Updates drive for the rx lanes, which only callers of tei_rail_progress_all
- * read. The progress thread leaves the rx lanes to callers only if they poll
- * often: between two polls the connections fill up.
- */
+/* Measures the polls of the rx lanes, which only callers of
+ * tei_rail_progress_all read. Callers must poll rx lanes more often than tx
+ * lanes, because between two polls the connections fill up. */
 bool rail_drive_poll_rx(struct tei_rail_dp *dp, struct rail_drive *d,
 			uint64_t now)
 {
@@ -233,8 +242,8 @@ static void progress_deferred(struct rail_lane *lane)
 	rail_done_run(lane->rail->dp, &done);
 }
 
-/* Polls a tx lane. If the tx lane receives user messages and callers do not
- * read rx lanes, its activity counts as activity of an rx lane. */
+/* Polls a tx lane. If the lane had activity, receives user messages, and
+ * callers do not read the rx lanes, sets *target to true, as for an rx lane. */
 static bool progress_initiating(const struct progress *pr,
 				struct rail_lane *lane, bool *target)
 {
@@ -245,7 +254,7 @@ static bool progress_initiating(const struct progress *pr,
 	return any;
 }
 
-/* Returns true if a tx lane may have completions or work. */
+/* Returns true if this thread must poll the tx lane in this iteration. */
 static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 {
 	if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
@@ -253,7 +262,8 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 		return false;
 	if (__atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
 		return true;
-	/* callers that read rx lanes poll the receiving tx lanes too */
+	/* callers that read rx lanes also poll the tx lanes that receive user
+	 * messages */
 	if (!pr->targets.app_driven &&
 	    (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
 	     __atomic_load_n(&lane->receives, __ATOMIC_RELAXED)))
@@ -265,8 +275,8 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	       !(pr->turns % PROGRESS_RARELY);
 }
 
-/* Polls the lanes. Returns true if any lane had activity. *target: set if an rx
- * lane had activity. */
+/* Polls the lanes. Returns true if any lane had activity. Sets *target to true
+ * if an rx lane had activity. */
 static bool progress_lanes(struct progress *pr, bool *target)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -324,8 +334,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 			rail_sched_enter(dp);
 		}
 		if (tei_list_empty(&p->attn_link)) {
-			/* a resolver to which no user refers need not be
-			 * queried either */
+			/* a resolver can be freed even if its state machines
+			 * are still due */
 			if (((!due || p->addrs.resolver) &&
 			     rail_peer_maybe_free(p)) ||
 			    !due)
@@ -347,8 +357,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
-/* Puts the peers with unfinished tasks on the attention list at intervals, so
- * that deadlines are checked. */
+/* Every PROGRESS_MAX_SLEEP_NS, puts the peers with unfinished tasks on the
+ * attention list, so that rail_peer_run checks the deadlines of their tasks. */
 static void progress_deadlines(struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -365,8 +375,9 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 	rail_sched_leave(dp);
 }
 
-/* Adds the lane's file descriptor to fds if the lane is ready to sleep. Returns
- * false if the lane has work to do. */
+/* If the lane is ready to sleep, adds its file descriptor to pr->fds and
+ * increments *n. If the lane has no file descriptor, sets *blind to true.
+ * Returns false if the lane has work to do. */
 static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 			 bool *blind)
 {
@@ -388,8 +399,9 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
-/* Arms the tx lanes that receive user messages if receives is true, otherwise
- * the other tx lanes. */
+/* Calls progress_arm for tx lanes of the rail: for those that receive user
+ * messages if receives is true, otherwise for the others. Returns false if a
+ * lane has work to do. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 				    bool receives, int *n, bool *blind)
 {
@@ -408,7 +420,8 @@ static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 	return true;
 }
 
-/* Arms all lanes of the rail at which messages arrive. */
+/* Calls progress_arm for the lanes of the rail at which user messages arrive.
+ * Returns false if a lane has work to do. */
 static bool progress_arm_rx(struct progress *pr, struct rail *rail, int *n,
 			    bool *blind)
 {
@@ -416,9 +429,9 @@ static bool progress_arm_rx(struct progress *pr, struct rail *rail, int *n,
 	       progress_arm_initiating(pr, rail, true, n, blind);
 }
 
-/* Arms the lanes on which the thread will sleep. *n: number of entries in fds.
- * *blind: set if a lane has no file descriptor. Returns false if a lane has
- * work to do. */
+/* Arms the lanes on which the thread will sleep. *n: number of used entries of
+ * pr->fds. Sets *blind to true if a lane has no file descriptor. Returns false
+ * if a lane has work to do. */
 static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 {
 	struct rail *rail;
@@ -453,8 +466,8 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	return true;
 }
 
-/* Handles that a lane's file descriptor has ended the sleep: adapts the time
- * for which the thread spins. */
+/* Is called when a lane's file descriptor has ended a sleep. Adapts the time
+ * for which the thread spins (pr->spin_ns). */
 static void progress_woken(struct progress *pr, uint64_t slept_ns)
 {
 	uint64_t now = tei_now_ns();
@@ -480,8 +493,8 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 		pr->spin_ns *= 2;
 }
 
-/* Returns how long the thread sleeps while callers poll: at most wait, and
- * longer after each such sleep. */
+/* Returns how long the thread sleeps while callers poll: at most "wait". The
+ * length doubles with each such sleep, up to PROGRESS_TRUST_NS. */
 static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
 {
 	if (wait > pr->trust_ns)
@@ -517,8 +530,7 @@ static bool progress_sleep_ready(struct tei_rail_dp *dp)
  * Returns how long the thread sleeps without unfinished tasks: twice as long as
  * the data plane has been idle so far, within limits. A sleep of more than
  * PROGRESS_IDLE_SLEEP_NS is announced in dp->thread.rests_ns, so that the next
- * submission or message wakes the thread; the thread must then check for
- * stalls.
+ * submission or message wakes the thread, which must then check for stalls.
  */
 static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 {
@@ -560,17 +572,18 @@ static void progress_slept(struct progress *pr, const struct tei_loop_sleep *s)
 	if (s->woken || link)
 		pr->stirred_ns = s->until_ns;
 	if (link)
-		dp->health.checked_ns = 0; /* read the links in the next
-					    * iteration */
+		dp->health.checked_ns = 0; /* the next iteration examines the
+					    * links */
 	__atomic_store_n(&dp->thread.trusts, false, __ATOMIC_SEQ_CST);
 }
 
 /*
- * Returns the time, at most wait, that the thread sleeps before it offers
- * slices that no lane took to the lanes again. This time starts at
- * PROGRESS_RETRY_MIN_NS after an event of a lane and grows with every sleep. It
- * may grow because an event ends a sleep early: offering the slices again
- * serves only lanes that become ready without an event.
+ * Returns how long the thread sleeps, at most "wait". If slices wait that no
+ * lane has taken, the sleep is short, so that the thread soon offers them to
+ * the lanes again: PROGRESS_RETRY_MIN_NS after an event of a lane, and longer
+ * with every further sleep. Longer sleeps do no harm, because an event of a
+ * lane ends a sleep early. Only a lane that becomes ready without an event has
+ * to wait.
  */
 static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
 {
@@ -588,11 +601,9 @@ static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
 	return pr->retry_sleep_ns < wait ? pr->retry_sleep_ns : wait;
 }
 
-/*
- * Requests a sleep until a lane or a link has an event, a peer is due or
- * another thread wakes this thread. Requests none if a lane has work to do.
- * next: time at which the next step is due, or 0.
- */
+/* Requests a sleep until a lane or a link has an event, a peer is due or
+ * another thread wakes this thread. Requests no sleep if a lane has work to do.
+ * next: time at which the next step is due, or 0 if there is no such time. */
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 			   struct tei_loop_sleep *s)
 {
@@ -604,8 +615,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 	pr->fds[1].fd = dp->link.fd;
 	pr->fds[1].events = POLLIN;
 	if (pr->drive.app_driven || pr->targets.app_driven) {
-		/* a caller that goes to sleep from here on sees the flag and
-		 * wakes this thread */
+		/* a caller that calls tei_rail_sleep_begin from here on reads
+		 * this flag and wakes this thread */
 		__atomic_store_n(&dp->thread.trusts, true, __ATOMIC_SEQ_CST);
 		if (progress_relied_on(dp))
 			pr->drive.app_driven = pr->targets.app_driven = false;
@@ -639,10 +650,11 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 	s->sleep = pr->slept = true;
 }
 
-/* Returns true if the thread continues to poll without sleeping: for spin_ns
- * after the last activity of lanes that receive (target_ns) and, while
- * operations are posted, for spin_us after any activity (active_ns). Callers
- * that poll these lanes themselves make it unnecessary. */
+/* Returns true if the thread continues to poll without sleeping. Two periods
+ * count: spin_ns after the last activity of rx lanes (target_ns); and, while
+ * operations are posted, spin_us after the last activity of any lane
+ * (active_ns). A period does not count while callers poll the rx lanes or the
+ * tx lanes, respectively. */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -655,10 +667,8 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 	       rail_posted_any(dp);
 }
 
-/*
- * Detects that this process, or the whole machine, was suspended, and extends
- * all deadlines by the length of the suspension.
- */
+/* If this process or the whole machine was suspended, extends all deadlines by
+ * the length of the suspension. */
 static void progress_stood_still(struct progress *pr, uint64_t now)
 {
 	uint64_t turn = pr->seen_ns ? now - pr->seen_ns : 0;
@@ -689,8 +699,8 @@ static void progress_saw(struct progress *pr, bool any, bool target,
 /*
  * Polls the lanes a few more times before the next iteration, because the rest
  * of an iteration takes longer than a poll that finds nothing. Stops when a
- * poll finds activity, so that messages are answered at once, or when the polls
- * take long.
+ * poll finds activity, so that messages are answered at once, or after
+ * PROGRESS_LOOKS_NS.
  */
 static void progress_more_looks(struct progress *pr, uint64_t now)
 {
@@ -727,8 +737,9 @@ static uint32_t progress_cloexec_rail(struct rail *rail)
 /*
  * Marks the file descriptors of new connections close-on-exec. Connections
  * appear only while lanes are active, so one check after the last activity is
- * enough. After a check that has found nothing, the interval grows. Returns the
- * time at which the next check is due, or 0 if there is none.
+ * enough. After a check that has found no new file descriptor, the interval
+ * doubles. Returns the time at which the next check is due, or 0 if no check is
+ * due before the next activity.
  */
 static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 {
@@ -752,11 +763,9 @@ static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 	return 0;
 }
 
-/*
- * Marks the peers about once a second, so that the totals of moved bytes are
- * sent to them. Returns the time at which this function must be called again, 0
- * if nothing has been active since the last call.
- */
+/* About once a second, calls rail_served_mark, so that the totals of moved
+ * bytes are sent to the peers. Returns the time at which this function must be
+ * called again, or 0 if no further call is needed before the next activity. */
 static uint64_t progress_served(struct progress *pr, uint64_t now)
 {
 	uint64_t last = pr->active_ns > pr->target_ns ? pr->active_ns :
@@ -776,7 +785,7 @@ static uint64_t progress_served(struct progress *pr, uint64_t now)
 	return pr->served_live ? now + RAIL_SERVED_NS : 0;
 }
 
-/* Puts lanes into service that opener threads have opened. */
+/* Activates the lanes that opener threads have opened. */
 static void progress_reopened(struct tei_rail_dp *dp)
 {
 	uint32_t i;
@@ -810,7 +819,8 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	if (__atomic_load_n(&dp->health.reopened, __ATOMIC_RELAXED) &&
 	    __atomic_exchange_n(&dp->health.reopened, false, __ATOMIC_ACQUIRE))
 		progress_reopened(dp);
-	/* the health checks, which follow, set dp->health.checked_ns */
+	/* the caller runs the health checks next, and these set
+	 * dp->health.checked_ns */
 	if (now - dp->health.checked_ns < RAIL_HEALTH_NS)
 		return;
 	for (i = 0; i < rail_count(dp); i++) {
@@ -819,7 +829,8 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	}
 }
 
-/* Does one iteration, and requests a sleep in *s if nothing is to be done. */
+/* Does one iteration of the progress thread. If nothing is left to be done,
+ * requests a sleep in *s. */
 static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -832,8 +843,8 @@ static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
 	if (!pr->drive.app_driven && !pr->targets.app_driven)
 		pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	any = progress_lanes(pr, &target);
-	now = tei_now_ns();	/* the time for all deadlines of this
-				 * iteration */
+	now = tei_now_ns();	/* all deadlines of this iteration are compared
+				 * with this time */
 	progress_stood_still(pr, now);
 	rail_fence_regions(dp);
 	progress_deadlines(pr, now);
@@ -864,7 +875,8 @@ static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
 		progress_sleep(pr, next, now, s);
 }
 
-/* Runs one step of the progress loop. */
+/* Runs one step of the progress loop (struct tei_loop). arg: struct progress,
+ * which the last step frees. */
 static enum tei_loop_next progress_step(void *arg, struct tei_loop_sleep *s)
 {
 	struct progress *pr = arg;

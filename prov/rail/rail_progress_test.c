@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Tests which thread polls the lanes: callers, the progress thread, or none if
- * there is nothing to do. Also tests how long a lane may take to connect, and
- * the long sleeps of an idle thread.
- */
+/* Tests which thread polls the lanes: callers, the progress thread, or none if
+ * there is nothing to do. Other tests check how long a lane may take to
+ * connect, and how long an idle progress thread sleeps. */
 
 #include <dirent.h>
 #include <limits.h>
@@ -41,12 +39,12 @@
 #include "util/sieve.h"
 
 
-#define PROGRESS_START	TEI_NS_PER_SEC	/* start time of the tests; any value
-					 * would do */
+#define PROGRESS_START	TEI_NS_PER_SEC	/* simulated time at which a test
+					 * starts; the value does not matter */
 #define PROGRESS_LATER	(2 * TEI_NS_PER_MS)
 
-/* Returns a data plane without a thread, to test the decisions of the
- * thread. */
+/* Returns a data plane without rails and without a progress thread. The tests
+ * call the functions with which the thread decides who polls. */
 static struct tei_rail_dp *progress_unresolved(struct rail_drive *d)
 {
 	struct tei_rail_dp *dp = calloc(1, sizeof(*dp));
@@ -65,8 +63,8 @@ static void test_a_caller_that_polls_in_a_loop_gets_the_lanes_at_once(void)
 	tei_rail_drive_begin(dp);
 	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
 	tei_rail_drive_end(dp);
-	/* between two loops the caller still counts as polling, but the next
-	 * loop must begin soon */
+	/* after a loop has ended, its caller still counts as polling, but only
+	 * if the next loop begins soon */
 	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
 	CU_ASSERT_FALSE(
 		rail_drive_poll(dp, &d, PROGRESS_START + PROGRESS_LATER));
@@ -117,11 +115,12 @@ static void test_a_caller_that_polls_rarely_does_not_get_the_rx_lanes(void)
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
-	/* a caller that sleeps for 100 us before each poll */
+	/* a caller that sleeps for 100 us before each poll does not poll often
+	 * enough */
 	now = progress_looks(dp, now, 10, 0, 100 * TEI_NS_PER_US);
 	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	now += TEI_NS_PER_MS;
-	/* a caller that does little else */
+	/* a caller that does little else than poll */
 	for (i = 0; i < 200; i++)
 		tei_rail_progress_all(dp);
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
@@ -139,7 +138,8 @@ static void test_a_caller_with_long_polls_gets_the_rx_lanes(void)
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
-	/* four polls without a pause; the last poll is still in progress */
+	/* a caller that has polled four times without a pause, and whose last
+	 * poll is still in progress */
 	for (i = 0; i < 4; i++) {
 		at = now + (uint64_t)i * 300 * TEI_NS_PER_US;
 		rail_polls_begin(&dp->callers.rx_polls, at);
@@ -149,12 +149,12 @@ static void test_a_caller_with_long_polls_gets_the_rx_lanes(void)
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
-	/* the last poll is still in progress for the whole next millisecond */
+	/* for the whole next millisecond the last poll is still in progress */
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
 	rail_polls_end(&dp->callers.rx_polls, at, now);
-	/* the caller is away for half of the time, longer than connections can
-	 * wait */
+	/* A caller that is away for half of the time. Each absence is longer
+	 * than PROGRESS_TARGETS_AWAY_NS allows. */
 	for (i = 0; i < 5; i++) {
 		at = now + (uint64_t)i * 200 * TEI_NS_PER_US;
 		rail_polls_begin(&dp->callers.rx_polls, at);
@@ -173,15 +173,16 @@ static void test_a_caller_with_few_long_polls_gets_the_rx_lanes(void)
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
-	/* three polls have four pauses next to them */
+	/* pauses of 25 us are short enough; three polls have four pauses around
+	 * them */
 	progress_looks(dp, now, 3, 300 * TEI_NS_PER_US, 25 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
-	/* away for longer, but for a small part of the time */
+	/* longer pauses, but less than a sixth of the time */
 	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
 			     90 * TEI_NS_PER_US);
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
-	/* away for a fifth of the time */
+	/* long pauses that make up a fifth of the time */
 	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
 			     125 * TEI_NS_PER_US);
 	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
@@ -194,19 +195,20 @@ static void test_a_caller_with_long_polls_gets_the_tx_lanes(void)
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
-	/* two polls, of which the second one is still in progress: the caller
-	 * is never away for long */
+	/* the second poll is still in progress, so that the caller is never
+	 * away for long */
 	rail_polls_begin(&dp->callers.polls, now);
 	rail_polls_end(&dp->callers.polls, now, now + 600 * TEI_NS_PER_US);
 	rail_polls_begin(&dp->callers.polls, now + 700 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, now));
-	/* the caller is stuck in the poll, so the thread takes over */
+	/* the poll takes so long that the caller counts as stuck, and the
+	 * thread takes over */
 	now += 3 * TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, now));
 	now += 2 * TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
-	/* the poll has ended, and the caller is away for the rest of the
+	/* the poll has ended, and the caller does not poll for the rest of the
 	 * time */
 	rail_polls_end(&dp->callers.polls, now, now + 100 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
@@ -265,7 +267,7 @@ static void progress_begin(struct progress_rig *rig)
 
 	test_plane_init(&rig->from);
 	test_plane_init(&rig->to);
-	/* report moved bytes, as an engine does */
+	/* the planes report moved bytes, as engines do */
 	rig->from.reports = true;
 	rig->to.reports = true;
 	test_plane_open(&rig->from, "127.0.0.1");
@@ -297,8 +299,8 @@ static bool progress_trusts(struct tei_rail_dp *dp)
 	return true;
 }
 
-/* Tests a caller that announces that it polls the lanes, and then sleeps
- * instead. */
+/* Tests that tasks complete although a caller announces that it polls the lanes
+ * and then sleeps instead. */
 static void test_the_thread_takes_over_from_a_sleeping_caller(void)
 {
 	struct progress_rig rig;
@@ -320,7 +322,8 @@ static void test_the_thread_takes_over_from_a_sleeping_caller(void)
 	progress_end(&rig);
 }
 
-/* Returns how often the threads of this process went to sleep voluntarily. */
+/* Returns how often the threads of this process have gone to sleep voluntarily
+ * so far, or -1 if that is unknown. */
 static long progress_sleeps(void)
 {
 	char line[128];
@@ -336,13 +339,14 @@ static long progress_sleeps(void)
 }
 
 #ifdef __SANITIZE_THREAD__
-#define PROGRESS_SLEEPS	40	/* the thread of the sanitizer wakes up too */
+#define PROGRESS_SLEEPS	40	/* more than without a sanitizer, whose thread
+				 * wakes up too */
 #else
 #define PROGRESS_SLEEPS	20
 #endif
 
-/* The two data planes have two progress threads. Earlier activity may last for
- * a while. */
+/* Tests that two idle data planes, with a progress thread each, wake up seldom.
+ * Measures up to eight times, because earlier activity may last for a while. */
 static void test_idle_data_planes_sleep(void)
 {
 	long before, slept, least = LONG_MAX;
@@ -363,15 +367,15 @@ static void test_idle_data_planes_sleep(void)
 		if (slept < least)
 			least = slept;
 	}
-	/* this thread goes to sleep too, and reads the counts three times */
+	/* The limit is above 0 also because the test's own thread sleeps, and
+	 * reads the counts three times. */
 	CU_ASSERT(least <= PROGRESS_SLEEPS);
 	progress_end(&rig);
 }
 
-/*
- * A process that does not accept connections, as when hundreds of processes
- * connect to it at once, is tried ever less often.
- */
+/* Tests the intervals between attempts to send to a peer that accepts no
+ * connection, for example because hundreds of processes connect to it at
+ * once. */
 static void test_a_peer_that_does_not_connect_is_tried_ever_less_often(void)
 {
 	struct tei_rail_peer peer = { .state = RAIL_PEER_NEW };
@@ -382,11 +386,11 @@ static void test_a_peer_that_does_not_connect_is_tried_ever_less_often(void)
 	for (n = 0; now < begin + TEI_NS_PER_SEC; n++)
 		now = rail_ctl_sent(&peer, -FI_EAGAIN, now, &tries);
 	CU_ASSERT(n < 50);
-	/* the first retry comes at once, and later ones soon enough */
+	/* the first retry is due after 1 ms, later ones after at most 50 ms */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin), begin + TEI_NS_PER_MS);
 	CU_ASSERT(rail_ctl_again(&peer, now) <= now + 50 * TEI_NS_PER_MS);
-	/* for an iteration that began before the first try, the retry comes at
-	 * once too */
+	/* an iteration that began before the first attempt also retries after 1
+	 * ms */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin - 1),
 			begin - 1 + TEI_NS_PER_MS);
 	peer.life.again_ns = 0;
@@ -396,7 +400,8 @@ static void test_a_peer_that_does_not_connect_is_tried_ever_less_often(void)
 static void test_a_path_that_was_just_tried_is_not_stuck(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
-	/* another thread tried the connection and read the clock later */
+	/* the attempt seems to lie in the future, because another thread made
+	 * it and read the clock later */
 	struct rail_conn conn = { .since_ns = now + 1 };
 
 	CU_ASSERT_FALSE(rail_conn_block(&conn, now, false));
@@ -431,8 +436,9 @@ static void test_a_lane_that_is_slow_to_open_gets_longer_to_connect(void)
 	progress_end(&rig);
 }
 
-/* Connects to a socket at which no process accepts, until the connection counts
- * as pending: the kernel has acknowledged it some time ago. */
+/* Starts to connect to a socket at which no process accepts. Returns when the
+ * connection counts as pending: the peer's kernel has acknowledged it some time
+ * ago. */
 static void test_connect_in_vain(struct rail_lane *lane, int listener,
 				 fi_addr_t *addr)
 {
@@ -457,9 +463,9 @@ static void test_connect_in_vain(struct rail_lane *lane, int listener,
 	CU_ASSERT(pending);
 }
 
-/* The peer's kernel has acknowledged the connection, and the process will
- * accept it later, so the lane is kept for a while. before: the connection
- * existed before and was lost. */
+/* Tests that a lane with such a pending connection is kept for a while, because
+ * the peer's process may accept the connection later. before: true if the
+ * connection had existed before and was lost. */
 static void progress_unanswered(bool before)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
@@ -491,7 +497,8 @@ static void progress_unanswered(bool before)
 	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	/* the lane is not kept forever */
+	/* after a further second, and five seconds of waiting, the lane is no
+	 * longer kept */
 	conn.since_ns -= 5 * TEI_NS_PER_SEC;
 	now += TEI_NS_PER_SEC;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
@@ -510,14 +517,16 @@ static void test_a_lane_that_was_connected_before_is_not_kept_forever(void)
 	progress_unanswered(true);
 }
 
-/* The provider shows no sockets, so only its refusals show that the connection
- * is lost. */
+/* Tests that a lost connection makes the lane be renewed, although the provider
+ * shows no sockets: only refused posts show the loss. */
 static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 {
 	uint64_t now = tei_now_ns();
 	struct rail_conn conn = {
 		.since_ns = now - TEI_NS_PER_SEC,
-		.blocked_ns = now + TEST_WAIT_NS, /* during the whole test */
+		.blocked_ns = now + TEST_WAIT_NS, /* the connection counts as
+						   * blocked during the whole
+						   * test */
 		.ready = true,
 		.connected = true,
 		.msgs = 1,
@@ -542,7 +551,8 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	lane->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	tei_mutex_unlock(&lane->lock);
 	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
-	/* the message that is under way may be all that the provider accepts */
+	/* while a message is posted on the connection, refused posts prove
+	 * nothing: the provider may have no room for a second message */
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	conn.msgs = 0;
@@ -555,9 +565,8 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	progress_end(&rig);
 }
 
-/* The progress thread, which leaves the lanes to a caller that polls rx lanes,
- * is stopped. The polls of the caller alone must complete its messages (law
- * 3). */
+/* Tests that the polls of a caller that reads rx lanes suffice to complete its
+ * messages (law 3). The progress thread is stopped. */
 static void test_a_caller_that_reads_rx_lanes_completes_messages(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -581,8 +590,8 @@ static void test_a_caller_that_reads_rx_lanes_completes_messages(void)
 
 /* --- connections that are lost while idle -------------------------------- */
 
-/* Cuts the connection while callers have the lanes. Callers do not poll idle
- * lanes. */
+/* Cuts the connection of the only tx lane while a caller has the lanes. The
+ * loss is not noticed, because callers do not poll idle lanes. */
 static void progress_lose(struct progress_rig *rig)
 {
 	const struct rail_lane *to = &rig->to.dp->rails[0]->rx_lane;
@@ -596,8 +605,8 @@ static void progress_lose(struct progress_rig *rig)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* With a message now and then, only the first ones fail because the connection
- * is lost. */
+/* Tests that after the loss of an idle connection only a few of the next
+ * messages fail. */
 static void test_a_lost_connection_breaks_few_messages(void)
 {
 	const struct timespec pause = { .tv_nsec = 40 * TEI_NS_PER_MS };
@@ -608,8 +617,8 @@ static void test_a_lost_connection_breaks_few_messages(void)
 
 	progress_begin(&rig);
 	progress_lose(&rig);
-	/* no message is sent while the next connection is made, which may take
-	 * long */
+	/* wait until the message has ended before the next one is sent; making
+	 * a new connection may take long */
 	for (i = 0; (i < 20 || sent < 10) && tei_now_ns() < end; i++) {
 		sent += !tei_rail_send(rig.peer, buf, sizeof(buf), true,
 				       &prefer);
@@ -627,8 +636,8 @@ static void test_a_lost_connection_breaks_few_messages(void)
 	progress_end(&rig);
 }
 
-/* The warm-up does not end as soon as the lost connection has accepted a
- * message. */
+/* Tests that a warm-up does not end already when the lost connection has
+ * accepted a message. */
 static void test_a_warm_up_ends_when_the_pairs_are_connected(void)
 {
 	struct progress_rig rig;
@@ -643,8 +652,8 @@ static void test_a_warm_up_ends_when_the_pairs_are_connected(void)
 	progress_end(&rig);
 }
 
-/* A connection over another rail says nothing about a rail that does not
- * connect. */
+/* Tests that the decision to renew a lane does not depend on the connections
+ * and pauses of other rails. */
 static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
@@ -668,7 +677,7 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	renew[1].linked = true;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	/* the pause of another rail does not delay this rail either */
+	/* a pause of another rail does not prevent the renewal either */
 	renew[0].linked = true;
 	renew[1].next_ns = now + 1;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
@@ -678,9 +687,10 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 }
 
 /*
- * The lane serves other peers, and it was renewed a while ago because a
- * connection was stuck. It is renewed again only for a process that is alive.
- * seen: returns the field that shows that the process is alive.
+ * Tests a lane that serves another peer, too, and that was renewed a while ago
+ * because a connection was stuck. The lane is renewed again only if the peer of
+ * the stuck connection is alive. seen: returns the member of the peer that
+ * shows this.
  */
 static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 {
@@ -748,8 +758,8 @@ static int test_first_cpu(void)
 	return i;
 }
 
-/* Returns the CPUs on which the progress thread of a data plane with the given
- * setting may run. */
+/* Opens a data plane with "text" as its setting progress_cpus. Returns the CPUs
+ * on which its progress thread may run. */
 static cpu_set_t test_cpus_of(const char *text)
 {
 	struct test_plane p;
@@ -766,8 +776,8 @@ static cpu_set_t test_cpus_of(const char *text)
 	return cpus;
 }
 
-/* A wake-up must not be lost if it comes while the thread handles earlier
- * ones. */
+/* Tests that no wake-up is lost, even if it comes while the thread handles
+ * earlier ones. */
 static void test_the_thread_loses_no_wake_up(void)
 {
 	struct timespec nap = { .tv_nsec = 1000000 };
@@ -802,7 +812,8 @@ static void test_the_thread_runs_on_the_configured_cpus(void)
 	sched_getaffinity(0, sizeof(all), &all);
 	got = test_cpus_of("");
 	CU_ASSERT(CPU_EQUAL(&got, &all));
-	/* the loopback device is on no NUMA node */
+	/* the loopback device belongs to no NUMA node, so "near" allows all
+	 * CPUs */
 	got = test_cpus_of("near");
 	CU_ASSERT(CPU_EQUAL(&got, &all));
 	snprintf(text, sizeof(text), "%d", first);
@@ -835,10 +846,11 @@ static void test_no_cpus_for_the_thread_is_an_error(void)
 
 struct progress_notified {
 	struct tei_rail_task task;
-	bool begun, notified; /* atomics */
+	bool begun, notified; /* atomic; set when the callback begins, and when
+			       * it is about to return */
 };
 
-/* A callback task_done that takes some time. */
+/* A callback task_done that takes some time to return. */
 static void progress_notify(struct tei_rail_task *task, enum tei_rail_end end,
 			    const struct tei_err *err)
 {
@@ -880,8 +892,9 @@ static void test_a_transport_is_removed_after_its_tasks_were_reported(void)
 	test_pair_close(&pair);
 }
 
-/* Returns true if the lane's file descriptor can be slept on after everything
- * that arrived has been read. */
+/* Reads everything that arrives at the lane until the thread could sleep on the
+ * lane's file descriptor. Returns false if that does not happen within
+ * TEST_WAIT_NS. */
 static bool progress_sleep_ready(struct rail_lane *lane)
 {
 	struct pollfd p = { .fd = lane->wait_fd, .events = POLLIN };
@@ -897,8 +910,8 @@ static bool progress_sleep_ready(struct rail_lane *lane)
 	return sleep_ready;
 }
 
-/* Tests that the lanes become ready to sleep; otherwise the progress thread of
- * an idle process would never sleep. */
+/* Tests that lanes become ready to sleep after traffic. Without this the
+ * progress thread of an idle process would never sleep. */
 static void test_descriptors_can_be_slept_on_after_traffic(void)
 {
 	static const char *const provider[] = { "net", "tcp", "tcp;ofi_rxm" };
@@ -918,17 +931,19 @@ static void test_descriptors_can_be_slept_on_after_traffic(void)
 
 /* --- long sleeps --------------------------------------------------------- */
 
-#define PROGRESS_LONG_NS	(1400 * TEI_NS_PER_MS)	/* shortest rest of a
-							 * sleep that counts as
-							 * a long sleep */
+#define PROGRESS_LONG_NS	(1400 * TEI_NS_PER_MS)	/* a sleep counts as
+							 * long if at least this
+							 * much time is left of
+							 * it */
 #define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)	/* a thread that wakes
-							 * at least this time
-							 * before the end of its
-							 * sleep was woken */
+							 * this long before the
+							 * end of its sleep, or
+							 * earlier, was woken by
+							 * an event */
 #define PROGRESS_TRIES		4
 
-/* Waits until the thread is in a sleep of which at least PROGRESS_LONG_NS is
- * left. Returns when the sleep ends, 0 if there was none. */
+/* Waits until at least PROGRESS_LONG_NS are left of a sleep of the thread.
+ * Returns the time at which the sleep ends, or 0 if there was no such sleep. */
 static uint64_t progress_rests(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, until;
@@ -940,7 +955,8 @@ static uint64_t progress_rests(struct tei_rail_dp *dp)
 	return until;
 }
 
-/* Returns true if the thread wakes before its sleep would have ended. */
+/* Returns true if the thread wakes at least PROGRESS_EARLY_NS before the time
+ * "until", at which its sleep would end. */
 static bool progress_wakes(struct tei_rail_dp *dp, uint64_t until)
 {
 	while (__atomic_load_n(&dp->thread.rests_ns, __ATOMIC_RELAXED) ==
@@ -950,8 +966,9 @@ static bool progress_wakes(struct tei_rail_dp *dp, uint64_t until)
 	return tei_now_ns() < until - PROGRESS_EARLY_NS;
 }
 
-/* Peers may connect to the new rail, and shm has no file descriptor that wakes
- * the thread. A busy machine may delay the thread until after its sleep. */
+/* Tests that adding a rail wakes the thread, which otherwise would not notice
+ * connections to the new rail. Tries several times, because a busy machine may
+ * delay the thread until after its sleep. */
 static void test_added_rail_wakes_the_sleeping_thread(void)
 {
 	struct test_plane plane;
@@ -974,8 +991,8 @@ static void test_added_rail_wakes_the_sleeping_thread(void)
 	CU_ASSERT(wakes);
 }
 
-/* Writes one byte; the test acts as the thread. Returns true if the submission
- * wakes the thread. */
+/* Writes one byte, and calls the functions of the stopped progress thread.
+ * Returns true if the submission has woken the thread. */
 static bool progress_write_wakes(struct test_pair *pair)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -996,22 +1013,22 @@ static bool progress_write_wakes(struct test_pair *pair)
 	return wakes;
 }
 
-/* Tests that a submission wakes the thread, because only a thread that is awake
- * notices that no completion arrives. */
+/* Tests that a submission wakes the thread, which must be awake to notice that
+ * no completion arrives. */
 static void test_submission_wakes_the_sleeping_thread(void)
 {
 	struct test_pair pair;
 
 	test_pair_open(&pair);
-	progress_write_wakes(&pair);	/* connects */
+	progress_write_wakes(&pair);	/* the first write also connects */
 	CU_ASSERT_FALSE(progress_write_wakes(&pair));
 	__atomic_store_n(&pair.from.dp->thread.rests_ns, 1, __ATOMIC_RELAXED);
 	CU_ASSERT_TRUE(progress_write_wakes(&pair));
 	test_pair_close(&pair);
 }
 
-/* Returns the voluntary context switches of the other threads, -1 if they are
- * not known. */
+/* Returns the number of voluntary context switches of all threads except this
+ * one, or -1 if it is not known. */
 static long progress_others_switches(void)
 {
 	char conn[300], line[128];
@@ -1040,13 +1057,15 @@ static long progress_others_switches(void)
 
 #define PROGRESS_IDLE_NS	(4 * TEI_NS_PER_SEC)
 #ifdef __SANITIZE_THREAD__
-#define PROGRESS_IDLE_MOST	200	/* the thread of the sanitizer wakes up
-					 * too */
+#define PROGRESS_IDLE_MOST	200	/* more than without a sanitizer, whose
+					 * thread wakes up too */
 #else
-#define PROGRESS_IDLE_MOST	8	/* two threads, once a second */
+#define PROGRESS_IDLE_MOST	8	/* two threads wake once a second during
+					 * four seconds */
 #endif
 
-/* Two data planes that have exchanged hellos have one progress thread each. */
+/* Tests two idle data planes that have exchanged hellos; each has one progress
+ * thread. */
 static void test_idle_thread_wakes_at_most_once_a_second(void)
 {
 	struct progress_rig rig;
@@ -1074,8 +1093,10 @@ static void test_idle_thread_wakes_at_most_once_a_second(void)
 /* --- a peer that does not poll ------------------------------------------- */
 
 /*
- * Over shm, a connection is established when the peer polls. libfabric 1.17
- * crashes in the peer if the requesting endpoint was closed before that.
+ * Tests that a lane of the provider shm is not renewed while the peer is
+ * stopped. A shm connection is established only when the peer polls. If the
+ * requesting endpoint was closed before that, libfabric 1.17 crashes in the
+ * peer.
  */
 static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 {
@@ -1108,7 +1129,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 	CU_ASSERT_EQUAL_FATAL(test_submit(from.dp, &t, 1), 0);
 	lane = &rail_at(from.dp, 0)->tx_lanes[0];
 	gen = __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE);
-	/* longer than a connection of another provider may take */
+	/* wait for longer than a connection of another provider may take */
 	while ((!since || tei_now_ns() < since + 5 * from.dp->health.open_ns +
 						 TEI_NS_PER_SEC) &&
 	       tei_now_ns() < end) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Devices that appear while the engine runs.
+ * Opens rails for devices that appear while the engine runs, and replaces
+ * rails.
  *
  * An interface may get its carrier or its address after the engine has started.
  * The rail of this interface is then opened, as if tei_rail_dp_add_transport
@@ -14,7 +15,7 @@
  * once, because no route leads to it. If there is no other address, the rail
  * stays, and health checks find out when the address is back.
  *
- * The entry of a closed rail is not used again: peers, slices, fences and
+ * The index of a closed rail is not used again: peers, slices, fences and
  * registrations refer to a rail by its index, also in messages that are still
  * in transit. So a data plane opens at most TEI_RAIL_MAX rails in its life.
  */
@@ -49,7 +50,8 @@ static size_t refresh_length(const struct sockaddr *sa)
 	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 }
 
-/* Returns a hash of the interfaces that have an IP address. */
+/* Returns a hash of the names, flags and addresses of all interfaces with an IP
+ * address. */
 static uint64_t refresh_hash(const struct ifaddrs *ifs)
 {
 	uint64_t hash = TEI_HASH_INIT;
@@ -86,11 +88,9 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp)
 	return changed;
 }
 
-/*
- * Returns false if no socket can be bound to the address of the device yet, for
+/* Returns false if no socket can be bound to the address in info yet, for
  * example because the kernel still checks a new IPv6 address for duplicates.
- * The kernel sends a report when the address can be used.
- */
+ * The kernel sends a report when the address can be used. */
 static bool refresh_bindable(const struct fi_info *info)
 {
 	struct sockaddr_storage ss;
@@ -127,8 +127,8 @@ static bool refresh_hidden(const struct rail *rail)
 	return __atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE);
 }
 
-/* Returns true if there is a rail that is not a fallback rail and whose address
- * exists on this host. */
+/* Returns true if the transport has an open, published rail that is not a
+ * fallback rail and whose address exists on this host. */
 static bool refresh_has_better(struct tei_rail_dp *dp, const char *transport)
 	TEI_REQUIRES(dp->admin)
 {
@@ -144,8 +144,8 @@ static bool refresh_has_better(struct tei_rail_dp *dp, const char *transport)
 	return false;
 }
 
-/* Returns true if another rail of the same device exists and its address exists
- * on this host. */
+/* Returns true if the rail's device has another open, published rail and the
+ * address of that rail exists on this host. */
 static bool refresh_replaced(struct tei_rail_dp *dp, const struct rail *rail)
 	TEI_REQUIRES(dp->admin)
 {
@@ -187,8 +187,9 @@ static void refresh_full(struct tei_rail_dp *dp, const char *device)
 	dp->devices.warned_full = true;
 }
 
-/* Opens a rail for the device if that is useful. Returns TEI_RAIL_REFRESHED,
- * TEI_RAIL_REFRESH_AGAIN or 0. */
+/* Opens a rail for the device if the device has none and no better rail exists.
+ * Returns TEI_RAIL_REFRESHED if the rail was opened, TEI_RAIL_REFRESH_AGAIN if
+ * opening it failed, 0 if nothing is to be done. */
 static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
 			     const char *transport) TEI_REQUIRES(dp->admin)
 {
@@ -198,7 +199,7 @@ static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
 	    (f->fallback && refresh_has_better(dp, transport)))
 		return 0;
 	if (!refresh_bindable(f->info)) {
-		/* makes the kernel's next report count as a change */
+		/* the kernel's next report is then treated as a change */
 		dp->devices.seen = 0;
 		return 0;
 	}
@@ -220,7 +221,7 @@ static void refresh_hide(struct tei_rail_dp *dp, struct rail *rail)
 				     : "there is a better rail");
 }
 
-/* Returns true if a peer that may be alive has been notified of the rail. */
+/* Returns true if the rail was listed in a hello to a peer that is not gone. */
 static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 {
 	struct tei_rail_peer *p;
@@ -235,7 +236,9 @@ static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 }
 
 /* Hides the rail if a better one has replaced it, and closes a hidden rail that
- * is no longer needed. Returns the same flags as refresh_open. */
+ * is no longer needed. Returns TEI_RAIL_REFRESHED if the rail was hidden or
+ * closed, and TEI_RAIL_REFRESH_AGAIN if it is hidden and must be closed
+ * later. */
 static uint32_t refresh_replace(struct tei_rail_dp *dp, struct rail *rail,
 				bool better) TEI_REQUIRES(dp->admin)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests of devices that appear later. Loopback addresses stand for
- * interfaces. */
+/* Tests of devices that appear after a data plane was opened. Loopback
+ * addresses stand for devices. */
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -52,7 +52,7 @@ static void test_refresh_of_unknown_device_does_nothing(void)
 	test_plane_init(&p);
 	test_plane_open(&p, REFRESH_ONE);
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", "no-such-device"), 0);
-	/* an address that this host does not have cannot be bound */
+	/* no rail is opened for an address that this host does not have */
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", "192.0.2.1"), 0);
 	CU_ASSERT_EQUAL(tei_rail_count(p.dp), 1);
 	test_plane_close(&p);
@@ -109,7 +109,8 @@ static void test_fallback_stays_without_a_better_rail(void)
 	test_plane_close(&p);
 }
 
-/* Tests a replaced rail that a peer knows: the peer may have no other route. */
+/* Tests that a replaced fallback rail stays open, but hidden, as long as a peer
+ * that knows it has not gone. */
 static void test_known_fallback_is_hidden_until_the_peer_has_gone(void)
 {
 	uint8_t buf[RAIL_MSG_MAX];
@@ -130,7 +131,8 @@ static void test_known_fallback_is_hidden_until_the_peer_has_gone(void)
 	d = refresh_describe(pair.from.dp, 0);
 	CU_ASSERT(d.open && d.hidden);
 	CU_ASSERT(!refresh_describe(pair.from.dp, 1).hidden);
-	/* hellos list the replaced rail only for the peer that knows it */
+	/* a hello lists the replaced rail only if its receiver knows this
+	 * rail */
 	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(
 		pair.from.dp, "other", third.dp->incarnation,
 		&(struct tei_rail_addr){ .len = 1 }, 1, &err, &other), 0);
@@ -164,7 +166,8 @@ static void test_rail_whose_address_is_gone_is_replaced(void)
 	CU_ASSERT_NOT_EQUAL(rail->nic.ifindex, 0);
 	in = (void *)rail->nic.own.bytes;
 	CU_ASSERT_EQUAL_FATAL(inet_pton(AF_INET, "192.0.2.1", &in->sin_addr), 1);
-	/* a device that does not exist replaces no rail */
+	/* a rail whose address is gone stays if its device has no other
+	 * address */
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", "no-such-device"), 0);
 	CU_ASSERT(refresh_describe(p.dp, 0).open);
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", REFRESH_ONE),

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Reports the routes to a peer, to callers and in the log, from the same data.
- */
+/* Reports the routes to a peer: to callers, and in the log. Both reports use
+ * report_paths. */
 
 #include <stdio.h>
 #include <string.h>
@@ -22,10 +21,11 @@
 
 #define REPORT_LINE	896	/* size of the buffer for the text of a log
 				 * line, bytes */
-#define REPORT_LANES	16	/* greatest number of lanes per rail */
+#define REPORT_LANES	16	/* largest number of tx lanes per rail */
 
-/* Copies the data of a route that dp->sched guards. Returns false if the rail
- * has no route to the peer. */
+/* Copies what dp->sched guards: names and addresses of the route to out, and
+ * the connections of the route to conns. Returns false if the rail has no route
+ * to the peer. */
 static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 struct tei_rail_path_info *out,
 			 struct rail_conn **conns)
@@ -86,8 +86,8 @@ static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
 }
 
 /* Fills the array out with one entry for each rail that has a route. ranks:
- * ranks of the rails, or NULL if only rails and addresses are needed. Returns
- * the number of entries. */
+ * ranks of the rails, or NULL if the members rank and connected are not needed.
+ * Returns the number of entries. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
 {

@@ -11,7 +11,7 @@
 
 #define SHIM_MAGIC	UINT64_C(0x7368696d6b657931)
 
-/* The content of a raw key. */
+/* The content of a raw key that the shim issues. */
 struct shim_key {
 	uint64_t magic, base, key;
 };
@@ -137,7 +137,7 @@ static int shim_reg(struct fid *fid, const void *buf, size_t len,
 	(void)context;
 	if (shim_refuses(s, len))
 		return s->refusal;
-	/* shim_key_raw finds the address of the memory in the context */
+	/* shim_mr_control reads the address of the memory from the context */
 	ret = s->real_reg->reg(fid, buf, len, access, offset, key, flags, mr,
 			       (void *)(uintptr_t)buf);
 	if (ret)
@@ -156,7 +156,8 @@ static int shim_reg(struct fid *fid, const void *buf, size_t len,
 	return 0;
 }
 
-/* Registers GPU memory, which is host memory in these tests. */
+/* Replaces fi_mr_regattr, which the rails call for GPU memory; in these tests
+ * GPU memory is host memory. */
 static int shim_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 			uint64_t flags, struct fid_mr **mr)
 {
@@ -174,7 +175,8 @@ void rail_shim_install(struct rail_shim *s, struct rail *rail, uint64_t mode)
 	s->reg.reg = shim_reg;
 	s->reg.regattr = shim_regattr;
 	rail->fab.rx_domain->mr = &s->reg;
-	/* keys are registered in the rx domain and mapped in the tx domain */
+	/* memory is registered in the rx domain, and the raw keys of peers are
+	 * mapped in the tx domain */
 	s->real_domain = rail->fab.tx_domain->fid.ops;
 	s->domain = *s->real_domain;
 	s->domain.control = shim_domain_control;

@@ -2,11 +2,9 @@
 #ifndef TEI_PROV_RAIL_RAIL_SHIM_H
 #define TEI_PROV_RAIL_RAIL_SHIM_H
 
-/*
- * A shim for unit tests that makes a rail's device stricter than it is. It
- * checks registrations, refuses some of them, and passes the rest to the
- * provider.
- */
+/* A shim for unit tests between a rail and its provider. The shim checks the
+ * rail's registrations, refuses those beyond limits that the test sets, and
+ * passes the others to the provider. */
 
 #include <rdma/fi_domain.h>
 
@@ -15,23 +13,30 @@
 /* Owned by the test. Must stay valid until the data plane is closed. */
 struct rail_shim {
 	/* set by the test, before or after the installation */
-	size_t max_len;		/* largest registration, bytes; 0 means no
-				 * limit */
-	uint32_t max_live;	/* most registrations at a time; 0 means no
-				 * limit */
-	int refusal;		/* error returned beyond these limits, -FI_E* */
+	size_t max_len;		/* size of the largest registration that is
+				 * accepted, bytes; 0 means no limit */
+	uint32_t max_live;	/* largest number of registrations at a time; 0
+				 * means no limit */
+	int refusal;		/* error that a refused registration returns,
+				 * -FI_E* */
 
 	/* counted by any thread; read by the test when nothing runs */
-	_Atomic uint32_t live;		/* current registrations */
-	_Atomic uint32_t bound, enabled; /* registrations bound
-					  * and enabled so far */
-	_Atomic uint32_t made;		/* registrations made so far */
+	_Atomic uint32_t live;		/* number of registrations that exist
+					 * now */
+	_Atomic uint32_t bound, enabled; /* numbers of registrations bound to an
+					  * endpoint, and enabled, so far */
+	_Atomic uint32_t made;		/* number of successful registrations so
+					 * far */
 	_Atomic uint32_t refused;
-	_Atomic uint32_t late;		/* registrations that were closed after
-					 * their lane */
-	_Atomic uint32_t mapped;	/* raw keys mapped now */
-	_Atomic uint32_t maps;		/* raw keys mapped so far */
-	_Atomic uint32_t bad_maps;	/* raw keys that no shim has issued */
+	_Atomic uint32_t late;		/* number of registrations that were
+					 * closed only after their lane was
+					 * closed */
+	_Atomic uint32_t mapped;	/* number of raw keys that are mapped
+					 * now */
+	_Atomic uint32_t maps;		/* number of raw keys that were mapped
+					 * so far */
+	_Atomic uint32_t bad_maps;	/* number of refused attempts to map a
+					 * raw key that no shim has issued */
 
 	/* private */
 	struct rail *rail;
@@ -41,8 +46,8 @@ struct rail_shim {
 	struct rail_shim *next;
 };
 
-/* Installs the shim before anything is registered. mode: FI_MR_… bits that
- * are added to the rail's mr_mode. */
+/* Installs the shim. Must be called before anything is registered. mode:
+ * FI_MR_… bits that are added to the rail's mr_mode. */
 void rail_shim_install(struct rail_shim *shim, struct rail *rail,
 		       uint64_t mode);
 /* Removes the shim after the data plane was closed. */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Tests of data planes in a world (util/world.h) that the test provides. The
- * test calls the steps of the progress loops and sets the clock. There is no
- * progress thread.
- */
+/* Tests of data planes in a world (util/world.h) that the test provides. The
+ * test sets the clock and calls the steps of the progress loops, so that there
+ * is no progress thread. */
 
 #include <errno.h>
 #include <poll.h>
@@ -24,8 +22,8 @@
 static uint64_t step_time; /* atomic, because short-lived threads
 			    * read the clock too */
 static struct tei_loop *step_loops[STEP_LOOPS];
-static bool step_inside; /* true while a step runs: another step must not be
-			  * called then */
+static bool step_inside; /* true while a step runs; no other step may be called
+			  * then */
 
 static uint64_t step_now(void)
 {
@@ -37,7 +35,8 @@ static void step_advance(uint64_t ns)
 	__atomic_fetch_add(&step_time, ns, __ATOMIC_RELAXED);
 }
 
-/* Ends the loop's sleep without waiting, and writes the result of the sleep. */
+/* Ends the loop's sleep without waiting, and fills in the result of the sleep.
+ * from_ns: time at which the sleep began. */
 static void step_wake(struct tei_loop *loop, uint64_t from_ns)
 {
 	struct tei_loop_sleep *s = &loop->sleep;
@@ -51,7 +50,8 @@ static void step_wake(struct tei_loop *loop, uint64_t from_ns)
 	s->sleep = false;
 }
 
-/* Calls the next step of a loop. Returns false if the loop has ended. */
+/* Calls the next step of a loop. from_ns: time at which the requested sleep, if
+ * any, began. Returns false if the loop has ended. */
 static bool step_once(struct tei_loop *loop, uint64_t from_ns)
 {
 	enum tei_loop_next next;
@@ -64,8 +64,8 @@ static bool step_once(struct tei_loop *loop, uint64_t from_ns)
 	return next == TEI_LOOP_CONTINUE;
 }
 
-/* Advances the clock and calls one step of each loop. If this function is
- * called by a step, it only advances the clock. */
+/* Advances the clock and calls one step of each loop. Inside a step, only
+ * advances the clock. */
 static void step_all(void)
 {
 	uint64_t from = step_now();
@@ -188,7 +188,8 @@ static void step_close(struct step_rig *rig)
 	step_leave();
 }
 
-/* Moves bytes, and takes steps until the task has ended. */
+/* Submits one task and calls steps until it has ended. read: true for a read,
+ * false for a write. Returns how the task ended. */
 static enum tei_rail_end step_run(struct step_rig *rig, bool read, uint64_t len)
 {
 	uint64_t end = tei_world_real.now_ns() + STEP_REAL_NS;
@@ -224,7 +225,8 @@ static void test_bytes_move_without_a_progress_thread(void)
 
 /* --- time ---------------------------------------------------------------- */
 
-/* Takes steps until the loop requests a sleep, and returns its length. */
+/* Calls steps until the loop requests a sleep, and returns the length of this
+ * sleep, ns. */
 static uint64_t step_to_sleep(struct tei_loop *loop)
 {
 	int i;
@@ -237,7 +239,7 @@ static uint64_t step_to_sleep(struct tei_loop *loop)
 	return loop->sleep.ns;
 }
 
-/* Ends the requested sleep of the loop at its end time, and takes steps until
+/* Ends the requested sleep of the loop at its end time, and calls steps until
  * the loop requests the next sleep. Returns the length of that sleep. */
 static uint64_t step_over_sleep(struct tei_loop *loop)
 {

@@ -59,22 +59,22 @@ struct test_plane {
 	const struct tei_secret *secret;	/* NULL if the planes have no
 						 * secret */
 	struct tei_rail_dp *dp;
-	bool reports;			/* value of attr.reports: the plane
-					 * reports the moved bytes to its
-					 * peers */
-	bool hold;			/* received notifications stay in the
-					 * list notes and count against the
-					 * limits */
+	bool reports;			/* value of attr.reports: true if the
+					 * plane reports to its peers how many
+					 * bytes it has moved */
+	bool hold;			/* if true, received notifications stay
+					 * in the list "notes" and count against
+					 * the limits */
 	struct tei_list notes;		/* received notifications, linked by
 					 * tei_rail_notification.link */
 };
 
 void test_plane_init(struct test_plane *p);
-/* Opens the data plane. address: address of the tcp rail of the plane; NULL
- * means that the plane has no rails. A failure ends the test. */
+/* Opens the data plane. address: IP address of the plane's only rail, which
+ * uses tcp; if NULL, the plane has no rail. A failure ends the test. */
 void test_plane_open(struct test_plane *p, const char *address);
-/* Stops the progress thread. From then on the calling thread takes its
- * place. */
+/* Stops the progress thread. Afterwards the test calls the functions that the
+ * progress thread would call. */
 void test_plane_still(struct test_plane *p);
 void test_plane_close(struct test_plane *p);
 /* Takes the oldest notification off the list. Returns NULL if the list is
@@ -88,15 +88,15 @@ void test_plane_release(struct test_plane *p,
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 				      struct test_plane *to);
 
-/* Two connected data planes, from and to. The test takes the place of the
- * progress thread of from. */
+/* Two connected data planes, from and to. The progress thread of "from" is
+ * stopped; the test calls its functions. */
 struct test_pair {
 	struct test_plane from, to;
-	struct tei_rail_peer *peer;	/* the peer object in plane from that
-					 * represents plane to */
-	struct rail *rail;		/* the only rail of from */
-	char src[64], dst[64];		/* registered memory: src in plane from,
-					 * dst in plane to */
+	struct tei_rail_peer *peer;	/* the peer object in plane "from" that
+					 * represents plane "to" */
+	struct rail *rail;		/* the only rail of plane "from" */
+	char src[64], dst[64];		/* registered memory: src in plane
+					 * "from", dst in plane "to" */
 };
 
 /* Opens both planes and connects them. */
@@ -106,11 +106,11 @@ void test_pair_open(struct test_pair *pair);
  * not exist. */
 bool test_pair_open_by(struct test_pair *pair, const char *provider);
 void test_pair_close(struct test_pair *pair);
-/* Runs one iteration of from's progress thread at time now, without health
- * checks. */
+/* Does one iteration of the progress thread of plane "from" for the time "now",
+ * without health checks. */
 void test_pair_turn(struct test_pair *pair, uint64_t now);
-/* Handles the lanes that are opened again and the health of the rails, as the
- * progress thread does. */
+/* Activates the lanes that were opened again, and runs the health checks, as
+ * the progress thread does. */
 void test_health_run(struct tei_rail_dp *dp, uint64_t now);
 
 /* Returns the number of calls of ops->resolve, by all planes. */
@@ -145,17 +145,15 @@ uint32_t test_ends(const struct test_task *t);
 enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 			   bool read, void *local, const void *remote,
 			   uint64_t len);
-/* Writes one byte to the peer, which is the first transfer to it. Afterwards
- * the peer is connected over the lane of each rail that existed before the
- * call. Waits until the write has completed, without a time limit. */
+/* Writes one byte to the peer. This must be the first transfer to the peer.
+ * Afterwards each rail that existed before the call has a connection to the
+ * peer. Waits until the write has completed, without a time limit. */
 void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 		  void *local, const void *remote);
 
-/*
- * Passes all lines of the levels warn and error to fn. If fn is NULL, prints
- * only errors to stderr, or all lines if MC_LOG_LEVEL is set. A test that sets
- * fn resets it.
- */
+/* Passes all lines of the levels warn and error to fn. If fn is NULL, prints
+ * lines to stderr: only errors, or all lines if MC_LOG_LEVEL is set. A test
+ * that has set fn must call test_log with NULL before it ends. */
 void test_log(tei_log_fn fn, void *arg);
 
 uint64_t test_random(uint64_t *state);

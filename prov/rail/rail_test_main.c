@@ -23,8 +23,8 @@
 
 
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t test_cond;	/* guarded by test_lock; signaled
-					 * when a task ends */
+static pthread_cond_t test_cond;	/* signaled, with test_lock held, when a
+					 * task ends */
 static uint32_t test_notes;		/* number of notifications that all
 					 * planes have received; guarded by
 					 * test_lock */
@@ -88,7 +88,8 @@ void test_plane_release(struct test_plane *p,
 	tei_rail_notification_free(note);
 }
 
-/* Drops the reference without an answer, as if the peer had not moved. */
+/* Ends ops->resolve without a result, as if the peer still had its old
+ * addresses. */
 static void test_resolve(void *arg, struct tei_rail_peer *peer)
 {
 	(void)arg;
@@ -268,7 +269,8 @@ void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 {
 	uint64_t open_ns;
 
-	/* the time to connect grows with open_ns */
+	/* the time limit for connecting grows with open_ns; the large value
+	 * prevents a slow machine from exceeding the limit */
 	open_ns = __atomic_exchange_n(&dp->health.open_ns, TEST_WAIT_NS,
 				      __ATOMIC_RELAXED);
 	CU_ASSERT_EQUAL_FATAL(test_run(dp, peer, false, local, remote, 1),
@@ -294,7 +296,8 @@ static void pair_open(struct test_pair *pair)
 	pair->peer = test_plane_peer(&pair->from, &pair->to);
 	test_connect(pair->from.dp, pair->peer, pair->src, pair->dst);
 	test_plane_still(&pair->from);
-	/* the test continues in place of the thread */
+	/* lets the other code believe that the progress thread runs, because
+	 * the test calls the functions of this thread */
 	__atomic_store_n(&pair->from.dp->thread.stop, false, __ATOMIC_RELEASE);
 	pair->rail = rail_at(pair->from.dp, 0);
 }
@@ -373,11 +376,11 @@ void test_fill(void *p, size_t len, uint64_t seed)
 		b[i] = (uint8_t)(test_random(&state) >> 32);
 }
 
-static bool test_log_all;	/* MC_LOG_LEVEL is set, so all lines are
+static bool test_log_all;	/* true if MC_LOG_LEVEL is set and all lines are
 				 * printed */
 
-/* The test programs' tei_log_fn, which hides the log lines about the many
- * refusals that the tests cause. */
+/* Prints only errors to stderr, or all lines if test_log_all is true. The tests
+ * cause many refusals, whose warnings are hidden. */
 static void test_log_errors(int level, const char *subsys, const char *text,
 			    void *arg)
 {

@@ -4,9 +4,9 @@
 
 /*
  * The data plane: rails, lanes, connections, slices, the peer protocol and the
- * fence. docs/GLOSSARY.md defines the terms. The only input about a peer is its
- * contact addresses; everything else (rails, keys, fences) is exchanged over
- * the rails.
+ * fence. docs/GLOSSARY.md defines the terms. The caller passes only a peer's
+ * contact addresses to the data plane. The data planes exchange everything else
+ * (rail tables, keys, fences) over the rails.
  *
  * Threads: every function may be called from any thread unless its comment says
  * otherwise. Each data plane runs one progress thread. Callbacks are called

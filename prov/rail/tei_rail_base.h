@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_TEI_RAIL_BASE_H
 #define TEI_PROV_RAIL_TEI_RAIL_BASE_H
 
-/* What the parts of tei_rail.h have in common. */
+/* Types and constants that all parts of tei_rail.h use. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,38 +19,36 @@ struct tei_rail_outgoing;
 struct tei_rail_peer;
 struct tei_rail_task;
 
-#define TEI_RAIL_MAX		64	/* rails that a data plane opens in its
-					 * life, closed ones included */
-#define TEI_RAIL_ADDR_MAX	256	/* bytes of a fabric address */
+#define TEI_RAIL_MAX		64	/* most rails that a data plane may open
+					 * in its life, including those that it
+					 * has closed */
+#define TEI_RAIL_ADDR_MAX	256	/* longest fabric address, bytes */
 
-/*
- * The address of an endpoint of a rail; a descriptor publishes contact
- * addresses in this form. Plain data. Two addresses are compatible if their
- * protocol, protocol_version and addr_format are equal.
- */
+/* The address of an endpoint of a rail; a descriptor publishes contact
+ * addresses in this form. The struct contains no pointers. Two addresses are
+ * compatible if their protocol, protocol_version and addr_format are equal. */
 struct tei_rail_addr {
-	uint32_t protocol;		/* FI_PROTO_… */
+	uint32_t protocol;		/* protocol of the endpoint,
+					 * FI_PROTO_… */
 	uint32_t protocol_version;
-	uint32_t addr_format;		/* FI_SOCKADDR_IN, … */
-	uint32_t len;			/* number of bytes of the address that
-					 * are used */
+	uint32_t addr_format;		/* format of bytes: FI_SOCKADDR_IN, … */
+	uint32_t len;			/* number of used bytes in "bytes" */
 	uint8_t bytes[TEI_RAIL_ADDR_MAX];
 };
 
-/* Writes the address in its one binary encoding (rail_wire_addr.c). Returns the
- * number of bytes, 0 if size is too small. */
+/* Writes addr to buf in the binary encoding that rail_wire_addr.c defines.
+ * Returns the number of bytes written, or 0 if size is too small. */
 size_t tei_rail_addr_put(const struct tei_rail_addr *addr, void *buf,
 			 size_t size);
-/* Reads what tei_rail_addr_put wrote; bytes behind it are ignored. Returns
- * false if the address is truncated, too long or empty. */
+/* Reads an address that tei_rail_addr_put has written. Ignores bytes that
+ * follow the address. Returns false if the address is truncated, too long or
+ * empty. */
 bool tei_rail_addr_get(const void *buf, size_t size,
 		       struct tei_rail_addr *addr);
 
-/*
- * How a task ended. After COMPLETED, FAILED and CANCELED, no byte of the task
- * moves any more at either end. UNFENCED: the target did not confirm a fence,
- * so bytes may still land there.
- */
+/* How a task ended. After COMPLETED, FAILED and CANCELED, no byte of the task
+ * moves any longer at either end. After UNFENCED, bytes may still arrive in the
+ * target's memory, because the target did not confirm a fence. */
 enum tei_rail_end {
 	TEI_RAIL_END_COMPLETED,
 	TEI_RAIL_END_FAILED,

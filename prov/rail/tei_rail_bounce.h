@@ -17,17 +17,17 @@
  * tei_rail_bounce_slab_new or tei_rail_bounce_new. The owner limits the growth.
  *
  * Dirty blocks. A peer that was told to read a separate block, and that has not
- * said that it has finished, may still read the block. Such a block is dirty:
- * nothing else is put into it. Unregistering a dirty block needs a fence, which
- * disturbs all peers. So tei_rail_bounce_surplus returns dirty blocks only if
- * there are more than TEI_RAIL_BOUNCE_IDLE bytes of them, and at most one per
+ * said that it has finished, may still read the block. Such a block is dirty
+ * and must not be used again. Unregistering a dirty block needs a fence, which
+ * disturbs all peers. So tei_rail_bounce_surplus returns a dirty block only if
+ * dirty blocks occupy more than TEI_RAIL_BOUNCE_IDLE bytes, and at most one per
  * second. A block that only local tasks use is never dirty, because a task that
  * has ended no longer accesses its local memory, even if it is unfenced.
  *
- * Lock. The pool has no lock. Its owner states which lock guards it, and holds
- * this lock in the functions of the second group. The functions of the third
- * group block, and access only the constant members of the pool. So the owner
- * usually calls them without the lock.
+ * Lock. The pool has no lock. Its owner chooses a lock that guards the pool,
+ * and holds it in all calls of the functions below "with the owner's lock". The
+ * functions below "functions that block" access only the constant members of
+ * the pool, so the owner usually calls them without the lock.
  *
  * Users. The engine has a pool for requests with TE_REQ_BOUNCE
  * (api/transport_bounce.c), and each domain of the provider has one for
@@ -35,17 +35,16 @@
  * have bounce buffers that do not fit into this pool:
  *
  * - GPU staging (prov/staging/) has a fixed number of slots for each context of
- *   the CUDA driver. The slots must lie near that GPU, be pinned in its
- *   context and be registered with the transport of files, too. A slot can be
- *   lost to a GPU that hangs, and a slot that was granted to a peer gets other
- *   memory if the peer does not give it back. These states belong to the
+ *   the CUDA driver. The slots must lie near the GPU of this context, be pinned
+ *   in the context and be registered with the transport of files, too. A slot
+ *   can be lost to a GPU that hangs, and a slot that was granted to a peer gets
+ *   other memory if the peer does not give it back. These states belong to the
  *   protocol of staging, and the number of slots is a part of what a peer is
- *   granted. A common pool would have to know about all of them, and would
- *   share nothing but the allocation of pages, which tei_rail_mem_near already
- *   does.
+ *   granted. A common pool would have to know all these states. The only common
+ *   code would be the allocation of pages, which is tei_rail_mem_near already.
  * - Files (prov/nvmeof/) use aligned buffers for O_DIRECT on the NUMA node of
- *   the device. No rail accesses them, so they are not registered, and that
- *   module must not use rails.
+ *   the device. No rail accesses these buffers, so they are not registered.
+ *   Moreover, prov/nvmeof/ must not use prov/rail/.
  */
 
 #include <stdbool.h>
@@ -56,33 +55,36 @@
 
 struct tei_rail_dp;
 
-/* Number of sizes of the blocks that are cut from slabs. */
+/* Number of different sizes of the blocks that are cut from slabs. */
 #define TEI_RAIL_BOUNCE_SIZES	 3
-/* Kind of a separate block. */
+/* Value of tei_rail_bounce.kind for a separate block. The kind of any other
+ * block is the index of its size. */
 #define TEI_RAIL_BOUNCE_SEPARATE (-1)
-/* The largest number of bytes that the pool keeps in separate blocks which are
- * not in use, and the largest number in dirty blocks. */
+/* Limit for the total size of the idle separate blocks, and another limit, of
+ * the same value, for the total size of the dirty blocks, bytes. */
 #define TEI_RAIL_BOUNCE_IDLE	 (64u << 20)
 
-/* A bounce buffer: a part of a slab, or a separate block. It belongs to the
- * owner of the pool from take to put. */
+/* A bounce buffer: a part of a slab, or a separate block. The owner of the pool
+ * may use it from tei_rail_bounce_take until tei_rail_bounce_put. */
 struct tei_rail_bounce {
-	struct tei_list link;		/* in a list of the pool; while the
-					 * owner has the block, the owner may
-					 * use this member */
+	struct tei_list link;		/* entry of a list of the pool. While
+					 * the owner of the pool has taken the
+					 * block, the owner may use this
+					 * member */
 	char *mem;			/* constant */
 	uint64_t size;			/* constant; bytes of mem */
 	int kind;			/* constant; index of the size, or
 					 * TEI_RAIL_BOUNCE_SEPARATE */
-	/* memory for the owner's use, initially 0; the argument room of
-	 * tei_rail_bounces_init is its size in bytes */
+	/* memory that the owner of the pool may use, initially 0; its size is
+	 * the argument "room" of tei_rail_bounces_init, bytes */
 	uint64_t room[];
 };
 
 /* A registered region that is cut into blocks of one size. */
 struct tei_rail_bounce_slab;
 
-/* A pool. Embedded in a struct of its owner, which only reads the members. */
+/* A pool. Embedded in a struct of its owner. The owner may read the members but
+ * not write them. */
 struct tei_rail_bounces {
 	/* constant */
 	struct tei_rail_dp *dp;
@@ -93,39 +95,39 @@ struct tei_rail_bounces {
 	struct tei_list idle[TEI_RAIL_BOUNCE_SIZES]; /* free blocks by size,
 						      * linked by
 						      * tei_rail_bounce.link */
-	uint32_t nslabs[TEI_RAIL_BOUNCE_SIZES]; /* slabs by the size of their
-						 * blocks */
+	uint32_t nslabs[TEI_RAIL_BOUNCE_SIZES]; /* number of slabs for each size
+						 * of blocks */
 	struct tei_list slabs;
 	struct tei_list separate;	/* idle separate blocks, most recently
 					 * used first, linked by
 					 * tei_rail_bounce.link */
 	uint64_t separate_bytes;	/* bytes of the blocks in separate */
-	struct tei_list dirty;		/* dirty blocks, linked by their member
-					 * link */
+	struct tei_list dirty;		/* dirty blocks, linked by
+					 * tei_rail_bounce.link */
 	uint64_t dirty_bytes;		/* bytes of the blocks in dirty */
 	uint64_t dirty_ns;		/* time at which a dirty block was last
 					 * taken from the list, ns */
-	uint32_t in_use;		/* blocks that the owner has taken and
-					 * not put */
+	uint32_t in_use;		/* number of blocks that the owner has
+					 * taken and has not put back */
 	bool scarce;			/* memory is short: idle separate blocks
 					 * must be unregistered */
 };
 
 /* --- start and end -------------------------------------------------------- */
 
-/*
- * Initializes an empty pool. access: access flags for tei_rail_mr_reg. room:
- * bytes of struct tei_rail_bounce.room. Registers nothing.
- */
+/* Initializes an empty pool. access: flags of tei_rail_mr_reg for the memory of
+ * the blocks. room: size of tei_rail_bounce.room, bytes. Registers nothing. */
 void tei_rail_bounces_init(struct tei_rail_bounces *b, struct tei_rail_dp *dp,
 			   uint32_t access, size_t room);
 /* Frees all memory of the pool after the data plane was closed. The owner must
  * have put all blocks. */
 void tei_rail_bounces_fini(struct tei_rail_bounces *b);
-/* Returns the kind of block for len bytes. */
+/* Returns the kind of the smallest block that holds len bytes: the index of a
+ * size, or TEI_RAIL_BOUNCE_SEPARATE if no size is large enough. */
 int tei_rail_bounce_kind(uint64_t len);
-/* Returns the size of the blocks of a kind other than separate, bytes, and the
- * number of blocks of one slab. */
+/* tei_rail_bounce_size returns the size of the blocks of a kind, bytes;
+ * tei_rail_bounce_count returns the number of blocks in one slab of that kind.
+ * kind must not be TEI_RAIL_BOUNCE_SEPARATE. */
 uint32_t tei_rail_bounce_size(int kind);
 uint32_t tei_rail_bounce_count(int kind);
 
@@ -138,12 +140,14 @@ struct tei_rail_bounce *tei_rail_bounce_take(struct tei_rail_bounces *b,
 					     uint64_t len);
 struct tei_rail_bounce *
 tei_rail_bounce_take_separate(struct tei_rail_bounces *b, uint64_t len);
-/* Gives a block back. clean: no peer reads the block any longer. If clean is
- * false, the block is dirty; only a separate block can be. */
+/* Returns a block to the pool. clean: true if no peer reads the block any
+ * longer. If clean is false, a separate block becomes dirty; for a block of a
+ * slab, clean has no effect. */
 void tei_rail_bounce_put(struct tei_rail_bounces *b,
 			 struct tei_rail_bounce *block, bool clean);
-/* Adds a slab, or a separate block, to the pool. used: the owner keeps the
- * block and will put it. */
+/* tei_rail_bounce_slab_add adds the blocks of a slab to the pool, and
+ * tei_rail_bounce_add a separate block. used: true if the owner keeps the block
+ * and will put it back later. */
 void tei_rail_bounce_slab_add(struct tei_rail_bounces *b,
 			      struct tei_rail_bounce_slab *slab);
 void tei_rail_bounce_add(struct tei_rail_bounces *b,
@@ -151,30 +155,34 @@ void tei_rail_bounce_add(struct tei_rail_bounces *b,
 /* Returns true if tei_rail_bounce_surplus should be called. */
 bool tei_rail_bounce_too_many(const struct tei_rail_bounces *b);
 /*
- * Takes a block that must be unregistered with tei_rail_bounce_free: the least
- * recently used idle one if there are too many or memory is scarce, or a dirty
- * one. Returns NULL if there is none at time now. If tei_rail_bounce_free
- * fails, the owner calls tei_rail_bounce_add_dirty.
+ * Removes and returns a block that the owner must pass to tei_rail_bounce_free.
+ * If idle blocks exceed their limit or memory is scarce, this is the least
+ * recently used idle separate block; otherwise a dirty block if dirty blocks
+ * exceed their limit. Returns NULL if no block needs to be unregistered at time
+ * now. If tei_rail_bounce_free fails, the owner calls
+ * tei_rail_bounce_add_dirty.
  */
 struct tei_rail_bounce *tei_rail_bounce_surplus(struct tei_rail_bounces *b,
 						uint64_t now);
 void tei_rail_bounce_add_dirty(struct tei_rail_bounces *b,
 			       struct tei_rail_bounce *block);
 /* Handles a failed registration: marks the idle separate blocks as surplus.
- * Returns true if memory or a block may become free soon. */
+ * Returns true if waiting makes sense, because an idle separate block will be
+ * unregistered or a used block will be put back. */
 bool tei_rail_bounce_scarce(struct tei_rail_bounces *b);
 
 /* --- functions that block ------------------------------------------------ */
 
-/* Registers a slab of blocks of one kind, or a separate block of at least len
- * bytes. Returns NULL if memory is short. */
+/* tei_rail_bounce_slab_new allocates and registers a slab with blocks of one
+ * kind. tei_rail_bounce_new does so for a separate block of at least len bytes.
+ * Both return NULL if memory is short or a rail refuses the registration. */
 struct tei_rail_bounce_slab *
 tei_rail_bounce_slab_new(const struct tei_rail_bounces *b, int kind);
 struct tei_rail_bounce *tei_rail_bounce_new(const struct tei_rail_bounces *b,
 					    uint64_t len);
 /* Unregisters and frees a separate block that is in no list. Waits for peers
- * which may read the block. Logs a warning and returns false if it stays
- * registered. */
+ * which may read the block. Returns true on success. If the block cannot be
+ * unregistered, logs a warning, keeps the block and returns false. */
 bool tei_rail_bounce_free(const struct tei_rail_bounces *b,
 			  struct tei_rail_bounce *block);
 

@@ -13,23 +13,24 @@
 
 struct tei_rail_ops {
 	/*
-	 * Reports that a task has ended; called once per submitted task. The
-	 * task's memory belongs to the caller of tei_rail_submit again.
+	 * Reports that a task has ended. Is called once per submitted task.
+	 * From this call on, the task's memory belongs to the caller of
+	 * tei_rail_submit again.
 	 */
 	void (*task_done)(struct tei_rail_task *task, enum tei_rail_end end,
 			  const struct tei_err *err);
 	/*
-	 * Delivers a notification. The callee owns it. The notification counts
-	 * against the limits until the callee calls
-	 * tei_rail_notification_release.
+	 * Delivers a notification. The callee owns the notification, which
+	 * counts against MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES until
+	 * the callee calls tei_rail_notification_release.
 	 */
 	void (*notify)(void *arg, struct tei_rail_notification *note);
 	/*
-	 * Asks for the peer's contact addresses, because the peer does not
-	 * answer at the known ones. The callee looks them up on another thread
-	 * and calls tei_rail_peer_resolved; if it finds nothing, it need not
-	 * call anything. The callee owns a reference to peer, which it drops
-	 * with tei_rail_peer_put.
+	 * Requests the peer's current contact addresses, because the peer does
+	 * not answer at the addresses that the data plane knows. The callee
+	 * looks them up on another thread and calls tei_rail_peer_resolved; if
+	 * it finds nothing, it need not call anything. The callee owns a
+	 * reference to peer, which it drops with tei_rail_peer_put.
 	 */
 	void (*resolve)(void *arg, struct tei_rail_peer *peer);
 	/* Reports that addresses of local rails have changed and must be
@@ -43,16 +44,16 @@ struct tei_rail_ops {
 	 */
 	void (*devices_changed)(void *arg);
 	/*
-	 * Delivers a user message. The callee owns it and frees it with
-	 * tei_rail_message_free. This callback and the next one are NULL if
-	 * tei_rail_send is not used.
+	 * Delivers a user message. The callee owns the message and frees it
+	 * with tei_rail_message_free. This callback and the next one are NULL
+	 * if tei_rail_send is not used.
 	 */
 	void (*message)(void *arg, struct tei_rail_message *message);
 	/*
 	 * Lets the owner of the data plane do its work for a peer. Is called on
 	 * the progress thread when the peer's state has changed, after
 	 * tei_rail_attend, or at the time that the last call returned. Returns
-	 * the time of the next call, 0: none.
+	 * the time at which it must be called again, or 0 if it need not be.
 	 */
 	uint64_t (*attend)(void *arg, struct tei_rail_peer *peer, uint64_t now);
 };
@@ -62,27 +63,34 @@ struct tei_rail_dp_attr {
 						 * data plane */
 	const struct tei_rail_ops *ops;		/* must outlive the
 						 * data plane */
-	void *arg;				/* passed to ops */
+	void *arg;				/* first argument of the
+						 * callbacks in ops */
 	const char *name;			/* name of this process;
 						 * copied */
 	uint64_t incarnation;			/* incarnation of this
 						 * process, not 0 */
-	const struct tei_secret *secret;	/* the secret, which is read
-						 * during open; if NULL, any
-						 * process may be a peer */
-	uint64_t info_flags;			/* flags of the calls of
-						 * fi_getinfo */
-	uint16_t port;				/* port of the first rx lanes of
-						 * IP rails; 0 means any */
+	const struct tei_secret *secret;	/* secret that signs the
+						 * messages between peers; read
+						 * only by tei_rail_dp_open. If
+						 * NULL, any process may be a
+						 * peer */
+	uint64_t info_flags;			/* argument "flags" of the calls
+						 * of fi_getinfo */
+	uint16_t port;				/* port at which the first rx
+						 * lane of each IP rail listens;
+						 * 0 means any port */
 	bool any_local;				/* local memory of tasks need
 						 * not be registered, unless
-						 * tei_rail_wants returns that
-						 * it must be */
-	bool back;				/* use reverse-path
-						 * sends, because many
-						 * messages are answered */
-	bool reports;				/* report the moved bytes to
-						 * the peers: tei_rail_served */
+						 * tei_rail_wants returns
+						 * TEI_RAIL_WANTS_LOCAL */
+	bool back;				/* use reverse-path sends;
+						 * useful if most messages are
+						 * answered */
+	bool reports;				/* report to each peer how many
+						 * bytes this process has moved
+						 * to and from it; the peer
+						 * reads the numbers with
+						 * tei_rail_served */
 };
 
 /* Opens a data plane without rails. Returns 0 and sets *dp, which the caller
@@ -98,9 +106,9 @@ void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
  * Waits up to drain_ns for the unfinished tasks, sends BYE to the peers, ends
- * the remaining tasks and stops the progress thread. Frees nothing: other calls
- * may still run, but no data moves any longer. Meant for a process that is
- * about to end; tei_rail_dp_close calls this function first.
+ * the remaining tasks and stops the progress thread. Frees nothing, so other
+ * calls may still run, but no data moves any longer. Meant for a process that
+ * is about to end.
  */
 void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
 
@@ -108,18 +116,18 @@ void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
  * running. */
 void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
 
-/*
- * Returns the transport of a name: "rdma" for "efa" and "cxi", which are
- * transport rdma with one provider, otherwise the name itself.
- */
+/* Returns the transport that a name stands for: "rdma" for the names "efa" and
+ * "cxi", which select one provider of this transport; for any other name, the
+ * name itself. */
 const char *tei_rail_transport_of(const char *name);
 
 /*
  * Finds and opens the rails of one transport: "tcp", "rdma" or "shm", or "efa"
- * or "cxi" for rails of transport "rdma" with that provider. devices is a comma
- * list of interfaces, RDMA devices or addresses, "" for all that are usable.
- * Registers all registered memory on the new rails. Logs which devices could
- * not be opened and why. Returns an error only if no device could be opened.
+ * or "cxi" for rails of transport "rdma" with that provider. "devices" is a
+ * comma-separated list of interfaces, RDMA devices or addresses; "" means all
+ * devices that are usable. Registers all registered memory on the new rails.
+ * Logs which devices could not be opened and why. Returns an error only if no
+ * device could be opened.
  */
 int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 			      const char *devices, struct tei_err *err);
@@ -135,12 +143,14 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
  * tei_rail_dp_add_transport. Opens rails for devices that have none, and
  * registers all registered memory on them.
  *
- * Replaces a rail if there is a better one: a fallback rail, such as loopback,
- * by the rails of networks; a rail whose address this host no longer has, by
- * another rail on the same device. The old rail is no longer published. It is
- * closed when no peer knows it, or at once if its address is gone.
+ * Replaces a rail in two cases: a fallback rail, such as loopback, when a rail
+ * of a network exists; and a rail whose address this host no longer has, when
+ * another rail on the same device exists. The replaced rail is no longer
+ * published. It is closed as soon as no peer knows it, or at once if its
+ * address is gone.
  *
- * Returns flags. Does not log a failure if the previous attempt failed too.
+ * Returns the flags below. If a device cannot be opened, logs the failure only
+ * if the previous attempt to open this device did not fail.
  */
 #define TEI_RAIL_REFRESHED	1u	/* the set of published rails has
 					 * changed */
@@ -149,25 +159,25 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
 uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
 			     const char *devices);
 
-/*
- * Returns true if a device of the transport exists: a device of the list
- * devices, or, if the list is "", a device that the settings name. Opens
- * nothing. info_flags: for fi_getinfo.
- */
+/* Returns true if a device of the transport exists. "devices" lists the devices
+ * to look for; if it is "", the devices that the settings name are looked for.
+ * Opens nothing. info_flags: argument "flags" of fi_getinfo. */
 bool tei_rail_transport_present(const struct tei_settings *settings,
 				const char *transport, const char *devices,
 				uint64_t info_flags);
 
-/* Returns what the rails opened so far require of memory, as flags. */
-#define TEI_RAIL_WANTS_LOCAL	1u	/* memory of tasks must be registered */
+/* Returns, as the flags below, what the rails that were opened so far require
+ * of the memory that they access. */
+#define TEI_RAIL_WANTS_LOCAL	1u	/* local memory of tasks must be
+					 * registered */
 #define TEI_RAIL_WANTS_PINNED	2u	/* registration pins memory, so
 					 * it must be unregistered
 					 * before it is unmapped */
 uint32_t tei_rail_wants(struct tei_rail_dp *dp);
 
 /* Waits up to drain_ns until all tasks have ended, then closes the transport's
- * rails. Returns 0, TEI_ERR_INVALID if it has no rail, or TEI_ERR_BUSY if tasks
- * still use the transport. */
+ * rails. Returns 0, TEI_ERR_INVALID if the transport has no rail, or
+ * TEI_ERR_BUSY if tasks still use it. */
 int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 				 uint64_t drain_ns, struct tei_err *err);
 
@@ -175,22 +185,23 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 struct tei_rail_desc {
 	bool open;			/* the rail is open; a closed rail keeps
 					 * its index */
-	bool hidden;			/* another rail has replaced the rail,
-					 * so that it must not be published */
+	bool hidden;			/* another rail has replaced this rail,
+					 * so that this rail must not be
+					 * published */
 	char name[64];
 	char provider[32];
 	char transport[16];
 	char address_text[96];
-	char pci[32];			/* "0000:81:00.0" or "" */
+	char pci[32];			/* PCI address such as "0000:81:00.0",
+					 * or "" if unknown */
 	char fabric[64];
 	int numa;			/* NUMA node, -1 unknown */
 	uint64_t speed_bps;		/* link speed, bits/s, 0 unknown */
 	struct tei_rail_addr addr;	/* current address of its rx lane */
-	struct tei_rail_addr known;	/* address to publish: the contact
-					 * address if this process listens
-					 * there, else addr. On IP networks this
-					 * process listens at the contact
-					 * address as long as the rail exists */
+	/* address to publish: the contact address if this process listens at
+	 * it, otherwise the same as addr. On IP networks this process listens
+	 * at the contact address as long as the rail exists */
+	struct tei_rail_addr known;
 };
 
 /* Returns the number of rails. Indices are stable while the data plane

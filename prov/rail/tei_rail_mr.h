@@ -14,8 +14,8 @@
 /*
  * Allocates zeroed pages that are not registered, for data that moves between
  * the rails and a device at location. The pages lie on the NUMA node of the NIC
- * that is nearest to location, if this node is known and has room. The caller
- * frees them with munmap. Returns NULL if memory is short.
+ * that is nearest to location, if this node is known and has enough free
+ * memory. The caller frees them with munmap. Returns NULL if memory is short.
  */
 void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 			size_t size);
@@ -24,8 +24,8 @@ void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
  * Registers [addr, addr + len) on every rail, including rails opened later.
  * Returns TEI_ERR_OVERLAP if the range overlaps another registered range, or a
  * range whose registration is still in progress. location: a location such as
- * "cpu:0" (tei_topo). access: the flags below; 0: only local tasks use the
- * memory. *mr stays owned by the data plane.
+ * "cpu:0" (tei_topo). access: the flags below; 0 means that only local tasks
+ * use the memory. The data plane owns *mr.
  */
 #define TEI_RAIL_REMOTE		1u	/* peers may read and
 					 * write the memory */
@@ -44,7 +44,8 @@ enum tei_rail_way {
 };
 const char *tei_rail_way_name(enum tei_rail_way way);
 
-/* The GPU that memory belongs to. */
+/* The GPU that registered memory belongs to, and the dma-buf that exports the
+ * memory. */
 struct tei_rail_device {
 	int cuda;			/* CUDA ordinal */
 	int dmabuf;			/* dma-buf file descriptor, or -1 */
@@ -55,10 +56,10 @@ struct tei_rail_device {
 /*
  * Registers GPU memory on all open rails. On failure this function fills err,
  * but neither logs the error nor sets the thread's last error, because the
- * caller can use GPU staging instead. A rail that is opened later and does not
- * accept the region is not used for it. Scatter/gather requests and atomics
- * cannot use the region. After success the data plane owns the dma-buf file
- * descriptor in device.
+ * caller can use GPU staging instead. If a rail that is opened later does not
+ * accept the region, other rails move its bytes. Scatter/gather requests and
+ * atomics cannot use the region. After success the data plane owns the dma-buf
+ * file descriptor in device.
  */
 int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
 			const char *location, uint32_t access,
@@ -66,11 +67,12 @@ int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
 			struct tei_err *err, struct tei_rail_mr **mr);
 
 /* Returns false and fills err if an open rail is known not to accept GPU
- * memory. Cheap: meant to be called before memory is prepared for NICs. */
+ * memory. This check is cheap. Callers make it before they prepare GPU memory
+ * for registration. */
 bool tei_rail_may_gpu(struct tei_rail_dp *dp, struct tei_err *err);
 
-/* Returns true if the range is GPU memory that every open rail can access, and
- * a rail is open. */
+/* Returns true if the range is GPU memory, at least one rail is open and all
+ * open rails can access the range. */
 bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr,
 			uint64_t len);
 
@@ -79,34 +81,33 @@ bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr,
  * access it any more: its keys were revoked, the key holders were asked to
  * drain, and those that did not answer within MOONRAIL_FENCE_MS were fenced.
  * Waits up to local_ns for local tasks that use the region; if these tasks do
- * not end, returns TEI_ERR_BUSY and the region stays registered. Returns
- * TEI_ERR_NOT_REGISTERED if no region starts at addr.
+ * not end, returns TEI_ERR_BUSY and the region stays registered. If no region
+ * starts at addr, returns TEI_ERR_NOT_REGISTERED.
  */
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 		      struct tei_err *err);
 
 /*
- * Holds registered local memory for a sequence of tasks whose field held is
- * set. Until tei_rail_mr_let_go is called, tei_rail_mr_dereg waits as if a task
- * used the memory. The range may span several adjacent regions. write: the
- * tasks write into the memory. Returns 0, or TEI_ERR_NOT_REGISTERED if a part
- * is not registered, or is read-only.
+ * Keeps local memory registered for a sequence of tasks whose member "held" is
+ * true. Until tei_rail_mr_let_go is called, tei_rail_mr_dereg waits as if a
+ * task used the memory. The range may span several adjacent regions. write:
+ * true if the tasks write into the memory. Returns 0, or TEI_ERR_NOT_REGISTERED
+ * if a part of the range is not registered, or if a part is read-only and write
+ * is true.
  */
 int tei_rail_mr_hold(struct tei_rail_dp *dp, const void *addr, uint64_t len,
 		     bool write);
 void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr,
 			uint64_t len);
 
-/* Sets *key to the key with which one rail accesses the registered byte at
- * addr; descriptors publish it. */
+/* Sets *key to the remote key of the registered byte at addr on the rail with
+ * index "rail". Descriptors publish this key. */
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 		    uint64_t *key);
 
-/*
- * Returns the number of bytes from addr on that have the same keys as the byte
- * at addr, or 0 if addr is not registered. A region has several keys per rail
- * if it is larger than one registration of the device can be.
- */
+/* Returns how many bytes, counted from addr, have the same keys as the byte at
+ * addr; 0 if addr is not registered. A region that is larger than the largest
+ * registration of a device has several keys on that rail. */
 uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr);
 
 #endif /* TEI_PROV_RAIL_TEI_RAIL_MR_H */

@@ -17,19 +17,20 @@
 /* A notification that was received, or that this process sends to itself. */
 struct tei_rail_notification {
 	struct tei_list link;		/* list entry for the owner's use */
-	char *name, *msg;		/* two allocations, for free(); each
-					 * with a terminator */
-	uint64_t bytes;			/* length of both, without
-					 * terminators */
+	char *name, *msg;		/* two zero-terminated strings, each
+					 * allocated separately, so that the
+					 * owner can free() them */
+	uint64_t bytes;			/* length of name and msg together,
+					 * without the terminating zeros */
 	uint64_t msg_len;
-	bool binary; /* msg may contain zero bytes */
+	bool binary; /* true if msg may contain zero bytes */
 };
 /* The contents of a notification that is to be sent. */
 struct tei_rail_note {
 	const char *name;
 	const void *msg;
 	size_t msg_len;
-	bool binary; /* if false, msg contains no zero byte */
+	bool binary; /* true if msg may contain zero bytes */
 };
 /* Copies the contents into a new notification. Returns NULL if memory is
  * short. */
@@ -42,21 +43,21 @@ void tei_rail_notification_free(struct tei_rail_notification *note);
  * MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES limit the notifications held
  * for the owner of the data plane. tei_rail_notification_reserve counts a
  * notification that this process sends to itself; it returns 0, or
- * TEI_ERR_TOO_MANY if there is no room now. tei_rail_notification_release must
- * be called for all notifications that the application has fetched, including
- * those from ops->notify. Peers whose notifications wait for room can then
- * deliver them.
+ * TEI_ERR_TOO_MANY if a limit is reached. tei_rail_notification_release must be
+ * called for all notifications that the application has fetched, including
+ * those from ops->notify. Peers whose notifications were refused because of the
+ * limits can then deliver them.
  */
 int tei_rail_notification_reserve(struct tei_rail_dp *dp, uint64_t bytes);
 void tei_rail_notification_release(struct tei_rail_dp *dp, uint32_t notes,
 				   uint64_t bytes);
 
 /*
- * Creates a notification of two strings to be sent to the peer later. The peer
- * must stay valid until the notification is queued or freed. Returns 0; or,
- * with err filled in, TEI_ERR_INVALID if the notification is longer than
- * TEI_RAIL_NOTIFY_MAX, TEI_ERR_TOO_MANY if too many notifications or bytes
- * already wait for the peer, or TEI_ERR_MEMORY.
+ * Creates a notification that will be sent to the peer later. name and msg are
+ * zero-terminated strings. The peer must stay valid until the notification is
+ * queued or freed. Returns 0; or, with err filled in, TEI_ERR_INVALID if the
+ * notification is longer than TEI_RAIL_NOTIFY_MAX, TEI_ERR_TOO_MANY if too many
+ * notifications or bytes already wait for the peer, or TEI_ERR_MEMORY.
  */
 int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
 			  const char *msg, struct tei_err *err,
@@ -64,8 +65,8 @@ int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
 /*
  * Queues a notification and takes ownership of it. The notification is sent
  * repeatedly until the peer has acknowledged it, and the peer delivers it at
- * most once and in order. If the peer is lost before it has acknowledged, the
- * notification is dropped and the loss is logged.
+ * most once and in order. If the peer is lost before it has acknowledged the
+ * notification, the notification is dropped and the loss is logged.
  */
 void tei_rail_outgoing_queue(struct tei_rail_outgoing *out);
 /* Frees a notification that was not queued; NULL is ignored. */
@@ -73,12 +74,12 @@ void tei_rail_outgoing_free(struct tei_rail_outgoing *out);
 
 /*
  * Sends a notification and waits for up to timeout_ns until the peer has
- * acknowledged it. Returns 0, or a code with err filled in: those of
- * tei_rail_outgoing_new, TEI_ERR_TOO_MANY if the peer has no room for it,
- * TEI_ERR_TIMED_OUT, TEI_ERR_NO_DEVICE if no rail reaches the peer,
- * TEI_ERR_ENDPOINT or TEI_ERR_CONTEXT if the peer is lost. After an error the
- * notification is not sent again. If err->unknown is set, the notification may
- * have arrived, or may still arrive once.
+ * acknowledged it. Returns 0, or fills err and returns an error: one of
+ * tei_rail_outgoing_new, TEI_ERR_TOO_MANY if the peer holds as many
+ * notifications as it may, TEI_ERR_TIMED_OUT, TEI_ERR_NO_DEVICE if no rail
+ * reaches the peer, TEI_ERR_ENDPOINT or TEI_ERR_CONTEXT if the peer is lost.
+ * After an error the notification is not sent again. If err->unknown is set,
+ * the notification may have arrived, or may still arrive once.
  */
 int tei_rail_notify(struct tei_rail_peer *peer,
 		    const struct tei_rail_note *what, uint64_t timeout_ns,
@@ -90,17 +91,18 @@ void tei_rail_notify_stop(struct tei_rail_dp *dp);
 /* --- messages ------------------------------------------------------------ */
 
 /*
- * User messages: bytes to another process, delivered at most once and in no
- * order. If the lane that carries a message is closed, the message is lost. The
- * caller must number and repeat messages itself if it needs order and
- * reliability.
+ * A user message is a sequence of bytes that is delivered to another process at
+ * most once. Several messages may arrive in any order. If the lane that carries
+ * a message is closed, the message is lost. The caller must number and repeat
+ * messages itself if it needs order and reliability.
  */
 #define TEI_RAIL_MESSAGE_HEAD	56	/* bytes at the start of a buffer that
 					 * the data plane writes */
-#define TEI_RAIL_MESSAGE_MAX	16384	/* bytes of a buffer,
-					 * TEI_RAIL_MESSAGE_HEAD included */
+#define TEI_RAIL_MESSAGE_MAX	16384	/* largest size of a buffer, bytes,
+					 * including TEI_RAIL_MESSAGE_HEAD */
 
-/* A received user message, from ops->message until tei_rail_message_free. */
+/* A received user message. It is valid from ops->message until
+ * tei_rail_message_free. */
 struct tei_rail_message {
 	struct tei_list link;		/* list entry for the owner's use */
 	struct tei_rail_peer *peer;	/* the sender; the message holds a
@@ -111,18 +113,19 @@ struct tei_rail_message {
 void tei_rail_message_free(struct tei_rail_message *message);
 
 /*
- * Sends the message in buf. This function writes the first
- * TEI_RAIL_MESSAGE_HEAD bytes of buf; the caller may reuse buf on return.
- * *prefer, initially 0, is the rail that accepted the last message; this rail
- * is tried first. Returns 0; -FI_EAGAIN if no rail accepts the message now
- * (ops->attend may be called when to retry); -FI_EHOSTUNREACH if no rail
- * reaches the peer. back: a reverse-path send is allowed, so the message may
- * queue behind data that the peer is reading.
+ * Sends the message in buf. The function overwrites the first
+ * TEI_RAIL_MESSAGE_HEAD bytes of buf. The caller may reuse buf when the
+ * function has returned. *prefer is the index of the rail that accepted the
+ * last message, initially 0. This rail is tried first. Returns 0; -FI_EAGAIN if
+ * no rail accepts the message now (ops->attend may be called when sending can
+ * be retried); -FI_EHOSTUNREACH if no rail reaches the peer. back: true if a
+ * reverse-path send is allowed; such a message may wait behind data that the
+ * peer is reading.
  */
 int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		  bool back, uint32_t *prefer);
 /* Stops reverse-path sends to the peer until the peer asks for them again.
- * Meant for a caller that finds that messages get lost. */
+ * Meant for a caller that detects that messages are lost. */
 void tei_rail_no_reverse_path(struct tei_rail_peer *peer);
 
 /* Writes the indices of the local rails that currently carry data to the peer,
@@ -137,11 +140,11 @@ void tei_rail_attend(struct tei_rail_peer *peer);
 void tei_rail_progress_all(struct tei_rail_dp *dp);
 
 /*
- * Creates a resolver for a process of which only an address is known, with a
- * reference for the caller. tei_rail_peer_found returns the incarnation of the
- * process, or 0 if it is not known yet; ops->attend is called when the
- * incarnation is known. A resolver may only be passed to tei_rail_peer_found
- * and tei_rail_peer_put.
+ * Creates a resolver for a process of which only the address "first" is known.
+ * The caller drops its reference with tei_rail_peer_put. tei_rail_peer_found
+ * returns the incarnation of the process, or 0 if it is not known yet;
+ * ops->attend is called when the incarnation is known. A resolver may only be
+ * passed to tei_rail_peer_found and tei_rail_peer_put.
  */
 int tei_rail_peer_resolve(struct tei_rail_dp *dp,
 			  const struct tei_rail_addr *first,

@@ -11,13 +11,15 @@
 #include "prov/rail/tei_rail_base.h"
 #include "util/err.h"
 
-#define TEI_RAIL_CONTACTS	64	/* contact addresses used per peer */
+#define TEI_RAIL_CONTACTS	64	/* most contact addresses that are used
+					 * for one peer */
 
 /*
  * Takes a reference to the peer with that incarnation, and creates the peer if
- * it is unknown. Sends nothing. at: the n contact addresses of the process; at
- * most TEI_RAIL_CONTACTS are used. All of them are tried until the peer has
- * answered once. The caller drops the reference with tei_rail_peer_put.
+ * it is unknown. Sends nothing. at: the n contact addresses of the process, of
+ * which the first TEI_RAIL_CONTACTS are used. The data plane tries all of these
+ * until the peer has answered for the first time. The caller drops the
+ * reference with tei_rail_peer_put.
  */
 int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name,
 		      uint64_t incarnation, const struct tei_rail_addr *at,
@@ -29,27 +31,29 @@ const char *tei_rail_peer_name(const struct tei_rail_peer *peer);
 uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
 
 /*
- * Answers ops->resolve with the current incarnation and contact addresses of
- * the process. May block for a moment. If the incarnation differs from the
- * peer's, later tasks must use a new peer object. The tasks of this peer end as
- * FAILED if its process is found to have ended or fences the posted slices,
- * otherwise as UNFENCED.
+ * Passes the result of ops->resolve to the data plane: the current incarnation
+ * and contact addresses of the process. May block for a moment. If the
+ * incarnation differs from the peer's, later tasks must use a new peer object.
+ * The tasks of this peer end as FAILED if its process is found to have ended or
+ * fences the posted slices, otherwise as UNFENCED.
  */
 void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *at, size_t n);
 
 /*
- * Reports, as the answer to ops->resolve, that the peer's control port refuses
- * connections. If the peer's rails refuse connections as well and no connection
- * to the peer is left, the peer's tasks end as UNFENCED. Blocks for a moment.
+ * Reports, as the result of ops->resolve, that the port of the peer's control
+ * channel refuses connections. If the peer's rails refuse connections as well
+ * and no connection to the peer is left, the peer's tasks end as UNFENCED.
+ * Blocks for a moment.
  */
 void tei_rail_peer_no_control(struct tei_rail_peer *peer);
 
 /*
- * Reports that the process behind the peer seems to have ended. The caller may
- * have observed another process, so the report is accepted only if none of the
- * peer's rails listens any longer. The peer's tasks then end as FAILED. Returns
- * true if the peer is known to be gone. Blocks for a moment.
+ * Reports that the process behind the peer seems to have ended. The process
+ * that the caller has observed may be a different one, so the report is
+ * accepted only if none of the peer's rails listens any longer. The peer's
+ * tasks then end as FAILED. Returns true if the peer is known to be gone.
+ * Blocks for a moment.
  */
 bool tei_rail_peer_ended(struct tei_rail_peer *peer, const char *why);
 
@@ -57,14 +61,13 @@ bool tei_rail_peer_ended(struct tei_rail_peer *peer, const char *why);
 bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr);
 
-/* Returns true if the peer is not gone and no fence of its rails is outstanding
- * or was abandoned. The peer may not have answered yet. */
+/* Returns false if the peer is gone, or if a fence of one of its rails is
+ * outstanding or was abandoned; otherwise true, even if the peer has not
+ * answered yet. */
 bool tei_rail_peer_sound(struct tei_rail_peer *peer);
 
-/*
- * Returns true if tei_rail_peer_sound does, the peer has answered and it gave a
- * sign of life in the last 5 milliseconds.
- */
+/* Returns true if tei_rail_peer_sound returns true and the peer gave a sign of
+ * life in the last 5 milliseconds. */
 bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
 
 /* A local rail and its route to a peer. The remote rail has no name before the
@@ -73,24 +76,24 @@ struct tei_rail_path_info {
 	char transport[16];
 	char provider[32];
 	char rail[64];
-	char address[96];		/* current address of the rx lane */
+	char address[96];		/* current address of the local rail's
+					 * rx lane */
 	char remote_rail[64];
 	char remote_address[96];
 	int numa;			/* NUMA node of the local rail, -1
 					 * unknown */
-	uint8_t rank;			/* enum tei_topo_rank */
+	uint8_t rank;			/* rank of the local rail for the
+					 * memory, enum tei_topo_rank */
 	bool connected;
 };
 
-/*
- * Fills the array out with the routes to a peer, at most one per local rail,
- * and returns their number. The ranks are those for memory at location (NULL:
- * anywhere).
- */
+/* Fills the array out with the routes to a peer, at most one per local rail,
+ * and returns their number. The ranks are computed for memory at "location"; if
+ * it is NULL, for memory at no particular location. */
 size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX]);
-/* Does what tei_rail_peer_paths does, but without the ranks and without the
- * slow check of the connections. */
+/* Does what tei_rail_peer_paths does, but does not fill in the members rank and
+ * connected, because computing these is slow. */
 size_t tei_rail_peer_routes(struct tei_rail_peer *peer,
 			    struct tei_rail_path_info out[TEI_RAIL_MAX]);
 
@@ -104,14 +107,19 @@ enum tei_rail_peer_condition {
 /* Counters of a peer since it was created. */
 struct tei_rail_peer_stats {
 	uint64_t tx_bytes, rx_bytes;	/* bytes of completed slices */
-	uint64_t completed, failed, unfenced, canceled;	/* tasks that ended in
-							 * each of these ways */
-	uint64_t retries;		/* slices posted again */
-	uint64_t fences;		/* fences requested */
+	uint64_t completed, failed, unfenced, canceled;	/* number of tasks that
+							 * have ended in each of
+							 * these ways */
+	uint64_t retries;		/* number of times that a slice was
+					 * posted again */
+	uint64_t fences;		/* number of fences that this process
+					 * has requested */
 	uint64_t alive_ns;		/* time of the last sign of life; 0 if
 					 * there is none */
-	uint32_t queued;		/* tasks that are not completely cut */
-	uint32_t posted;		/* slices posted */
+	uint32_t queued;		/* number of tasks that are not
+					 * completely cut into slices */
+	uint32_t posted;		/* number of slices that are posted
+					 * now */
 	enum tei_rail_peer_condition state;
 };
 void tei_rail_peer_get_stats(struct tei_rail_peer *peer,
@@ -125,11 +133,13 @@ struct tei_rail_served {
 	char name[96];			/* name that the peer has reported; ""
 					 * if unknown */
 	uint64_t incarnation;
-	uint64_t tx_bytes, rx_bytes;	/* written and read by the peer */
+	uint64_t tx_bytes, rx_bytes;	/* bytes that the peer has written, and
+					 * bytes that it has read */
 	uint64_t ns;			/* time of the last report */
 };
-/* Fills up to room elements of out; the peers whose last message is newest come
- * first. Returns the number of peers that have reported bytes. */
+/* Fills at most "room" elements of out. The peers are sorted by the time of
+ * their last message, newest first. Returns the number of peers that have
+ * reported bytes. */
 size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
 		       size_t room);
 

@@ -14,32 +14,36 @@
 
 /* An iov entry: a range of local or remote memory. */
 struct tei_rail_iov {
-	uint64_t addr, len;		/* len is at least 1 */
-	uint64_t off;			/* offset of the entry's first byte in
+	uint64_t addr, len;		/* start and length of the range; the
+					 * length is at least 1 byte */
+	uint64_t off;			/* offset of the range in the bytes of
 					 * the task */
-	struct tei_rail_mr *mr;		/* region, of local entries only; set by
-					 * the data plane */
+	struct tei_rail_mr *mr;		/* local entries: the registered region
+					 * that contains the range; set by the
+					 * data plane. Remote entries: not
+					 * used */
 };
 
-/*
- * A task extension: the iov entries of a scatter/gather request, or an atomic
- * operation. Created by the caller. After a successful tei_rail_submit the data
- * plane owns it, and frees it after task_done.
- */
+/* A task extension: the iov entries of a scatter/gather request, or an atomic
+ * operation. The caller creates the extension. After a successful
+ * tei_rail_submit the data plane owns it, and frees it after ops->task_done. */
 struct tei_rail_task_ext {
 	/* set by the caller */
 	uint32_t atomic;		/* enum tei_atomic_op; 0 means
 					 * scatter/gather */
-	uint32_t nlocal, nremote;	/* iov entries; atomics: 0 */
-	uint64_t operand, compare;	/* operands of the atomic */
+	uint32_t nlocal, nremote;	/* number of local and remote iov
+					 * entries; both are 0 for an atomic */
+	uint64_t operand, compare;	/* operand, and value to compare with,
+					 * of the atomic */
 
 	/* used for atomics only; guarded by dp->sched */
-	uint64_t seq;			/* number of the atomic; 0 if there is
-					 * none yet */
+	uint64_t seq;			/* sequence number of the atomic; 0
+					 * before the data plane has assigned
+					 * one */
 	uint64_t old;			/* value of the target memory before the
 					 * operation */
-	uint32_t round;			/* number of the message that carried
-					 * the atomic first */
+	uint32_t round;			/* number of the first message that
+					 * carried the atomic */
 	bool sent;			/* the atomic was sent, so the target
 					 * may have executed it */
 
@@ -51,29 +55,30 @@ struct tei_rail_task_ext {
  * frees it with free() if it was not submitted. */
 struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
 						uint32_t nremote);
-/* Sets the member off of n entries, and returns the total length of the
- * entries. */
+/* Sets the member "off" of n consecutive entries. Returns the total length of
+ * the entries. */
 uint64_t tei_rail_task_ext_lay(struct tei_rail_iov *piece, uint32_t n);
 
-/*
- * One transfer request. Embedded in a task of the caller, which zeroes it and
- * fills in the first group. Owned by the data plane from tei_rail_submit to
- * ops->task_done.
- */
+/* One transfer request. The caller embeds it in a struct of its own, zeroes it
+ * and fills in the members below "set by the caller". The data plane owns the
+ * task from tei_rail_submit to ops->task_done. */
 struct tei_rail_task {
 	/* set by the caller */
 	struct tei_rail_peer *peer;
-	uint64_t remote;		/* address in the peer's memory */
-	uint64_t length;		/* bytes, at least 1 */
+	uint64_t remote;		/* start of the range in the peer's
+					 * memory */
+	uint64_t length;		/* length of the range, at least 1
+					 * byte */
 	char *local;
 	/* If whole_length is not 0, this task is a part of a request for the
 	 * range [whole, whole + whole_length) at the peer: no byte is moved
 	 * before the whole range is known to be accessible. */
 	uint64_t whole, whole_length;
 	bool read;
-	bool held;			/* the caller holds local with
-					 * tei_rail_mr_hold until the task has
-					 * ended */
+	bool held;			/* the caller has called
+					 * tei_rail_mr_hold for the memory at
+					 * "local" and keeps it held until the
+					 * task has ended */
 	/* If not 0, the time since which the submitter has been waiting.
 	 * MC_SLICE_TIMEOUT then counts from this time, or from the last
 	 * progress of the peer's tasks if that is later. */
@@ -100,24 +105,25 @@ struct tei_rail_task {
 		     const struct tei_err *err);
 
 	/* guarded by dp->sched */
-	struct tei_list queue_link;	/* in peer->tasks.queue or
+	struct tei_list queue_link;	/* entry of peer->tasks.queue or
 					 * peer->tasks.small until the task is
 					 * completely cut into slices */
-	struct tei_list live_link;	/* in peer->tasks.live until the task
-					 * ends */
+	struct tei_list live_link;	/* entry of peer->tasks.live until the
+					 * task ends */
 	struct tei_rail_task *merge_next; /* next of the tasks that were merged
 					   * into one slice, or NULL */
-	struct tei_rail_mr *mr;		/* region that contains
-					 * local, or NULL */
+	struct tei_rail_mr *mr;		/* registered region that contains
+					 * "local", or NULL */
 	uint64_t cut;			/* number of bytes that were cut into
 					 * slices */
 	uint64_t progress_ns;		/* time of the last progress */
 	uint64_t ahead_ns;		/* time of the last progress of an
-					 * earlier task that has ended; 0 if
-					 * there is no such task */
-	uint32_t slices;		/* slices cut and not yet finished */
-	bool keys_checked;		/* keys of the whole
-					 * target range are known */
+					 * earlier task of the peer that has
+					 * ended; 0 if there is no such task */
+	uint32_t slices;		/* number of slices that were cut and
+					 * have not ended yet */
+	bool keys_checked;		/* true if the keys of the whole target
+					 * range are known */
 	bool unfenced;			/* a slice was dropped
 					 * without a fence */
 	uint8_t complete_wanted;	/* how the task will end when its slices
@@ -129,23 +135,23 @@ struct tei_rail_task {
 					 * lanes that carry them were retired */
 	uint64_t complete_ns; /* time at which complete_stage got its value,
 			       * ns */
-	struct tei_err *err;		/* error with which the task ends; freed
-					 * after task_done */
+	struct tei_err *err;		/* error with which the task will end;
+					 * freed after task_done */
 
 	/* atomic: written under dp->sched */
 	uint64_t done_bytes;
 };
 
 /*
- * Queues n tasks in order, then posts as much as the rails have room for.
- * Returns 0, or a code without having queued any task: TEI_ERR_NOT_REGISTERED
- * if local memory is not registered, TEI_ERR_TOO_MANY if a peer's queue is
- * full, TEI_ERR_NO_DEVICE if no rail is open. Never blocks.
+ * Queues n tasks in order, then posts slices until the windows of the rails are
+ * full. Returns 0, or one of these errors, in which case no task was queued:
+ * TEI_ERR_NOT_REGISTERED if local memory is not registered, TEI_ERR_TOO_MANY if
+ * a peer's queue is full, TEI_ERR_NO_DEVICE if no rail is open. Never blocks.
  */
 int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		    size_t n);
 
-/* Polls the tx lanes. Cheap when there is nothing to do. Never blocks. */
+/* Polls the tx lanes. Costs little if there is nothing to do. Never blocks. */
 void tei_rail_progress(struct tei_rail_dp *dp);
 
 /*
