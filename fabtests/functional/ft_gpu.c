@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Transfers GPU memory through the API with a substitute for the CUDA driver.
- * The substitute's GPU memory is not mapped for the CPU, so any CPU access to
- * it crashes the test.
+ * Transfers GPU memory through the API with the CUDA stand-in. Its GPU memory
+ * is not mapped for the CPU, so any CPU access to it crashes the test.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +10,8 @@
 #include "fabtests/common/cuda_stand_in.h"
 #include "fabtests/functional/fx.h"
 
-#define GPU_SIZE (9 * FX_MIB + 17)	/* needs two driver copies */
+/* length for which the engine makes two driver copies */
+#define GPU_SIZE (9 * FX_MIB + 17)
 
 struct gpu_rig {
 	struct cuda_stand_in cuda;
@@ -67,7 +67,8 @@ static void registration(struct gpu_rig *rig)
 	transfer_engine_t e = rig->engine;
 	unsigned char *free_host = rig->mem.p + 2 * GPU_SIZE;
 
-	/* no GPU memory has been registered yet */
+	/* The library loads the driver here: no GPU memory has been registered
+	 * before. */
 	ft_ok(registerLocalMemory(e, gpu_ptr(rig, 0), GPU_SIZE, "cpu:0", 0) ==
 		      -1 && gpu_said("is memory of cuda:0, not of the host"),
 	      "gpu_memory_as_the_hosts_is_refused");
@@ -212,7 +213,8 @@ static void bad_requests(struct gpu_rig *rig)
 
 /* --- other processes ----------------------------------------------------- */
 
-/* Starts another engine, which represents another process. */
+/* Starts another engine in this process. It accesses the GPU memory over rails,
+ * as the engine of another process would. */
 static void from_outside(struct gpu_rig *rig)
 {
 	transfer_engine_t other = fx_engine("tcp");
@@ -246,7 +248,8 @@ static void from_outside(struct gpu_rig *rig)
 	fx_buf_unmap(&buf);
 }
 
-/* Allocates with te_alloc: one block is freed here, one by the engine's end. */
+/* Allocates two blocks with te_alloc. The test frees one of them; the engine
+ * must free the other one when it is destroyed. */
 static void allocated(struct gpu_rig *rig)
 {
 	transfer_engine_t e = rig->engine;

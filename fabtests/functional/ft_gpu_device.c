@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Copies with real GPUs, where there are any. The test checks every byte and
- * compares the rate with the driver's own copies of the same memory.
+ * Copies with real GPUs; skipped on machines without one. The test checks every
+ * byte and compares the rate with that of the driver's own copies of the same
+ * memory.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@
 #include "fabtests/functional/ft_gpu_device.h"
 
 #define DEVICE_ROUNDS 25
-#define DEVICE_GOAL 0.9		/* required share of the driver's rate */
+/* required ratio of the engine's rate to the driver's rate */
+#define DEVICE_GOAL 0.9
 
 #define DEVICE_CALL(name, field) { name, offsetof(struct device_driver, field) }
 
@@ -44,7 +46,8 @@ static const struct {
 	DEVICE_CALL("cuMemAllocManaged", managed),
 };
 
-/* Loads the driver. Returns NULL, or the reason why no GPU can be used. */
+/* Loads the driver. Returns NULL on success, or the reason why no GPU can be
+ * used. */
 static const char *device_load(struct device_rig *rig)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW), *f;
@@ -66,8 +69,8 @@ static const char *device_load(struct device_rig *rig)
 
 /* --- the peer ------------------------------------------------------------ */
 
-/* Allocates on the last GPU, which differs from the parent's GPU if there are
- * several. */
+/* Allocates len bytes on the last GPU. If there are several GPUs, that is not
+ * the first GPU, which the test process uses. */
 static bool child_make(struct fx_gpu *gpu, size_t len)
 {
 	static struct device_rig rig;
@@ -102,7 +105,7 @@ static bool device_memory(struct device_rig *rig)
 		    rig->cuda.push(context) ||
 		    rig->cuda.alloc(&rig->gpu[i], DEVICE_SIZE))
 			return false;
-	return true;	/* the first GPU's context stays current */
+	return true;	/* The context of the first GPU stays current. */
 }
 
 static bool device_setup(struct device_rig *rig)
@@ -154,7 +157,8 @@ static void device_bytes(struct device_rig *rig)
 	      "host_gpu_gpu_host_odd");
 }
 
-/* Writes GPU 0 to another process and reads it back into GPU 1. */
+/* Writes the memory of GPU 0 to another process and reads it back into GPU 1.
+ * Returns true if all bytes are right. */
 static bool device_staged(struct device_rig *rig, struct fx_peer *peer,
 			  uint64_t len, uint64_t block, uint64_t seq)
 {
@@ -192,8 +196,9 @@ static void device_others(struct device_rig *rig)
 	fx_peer_stop(&peer);
 }
 
-/* Writes the local buffer at from to the peer's GPU memory, and reads it back
- * into the local buffer at to. */
+/* Writes the local buffer `from` to the peer's GPU memory and reads it back
+ * into the local buffer `to`. Returns true if the bytes at the peer are
+ * right. */
 static bool device_there(struct device_rig *rig, segment_id_t seg,
 			 struct fx_peer *peer, uint64_t there, void *from,
 			 void *to, uint64_t len, uint64_t block, uint64_t seq)
@@ -235,7 +240,8 @@ static bool device_aimed(struct device_rig *rig, struct fx_peer *peer,
 	return good;
 }
 
-/* Transfers between host or GPU memory here and another process's GPU. */
+/* Transfers between local memory (host and GPU) and the GPU memory of another
+ * process. */
 static void device_target(struct device_rig *rig)
 {
 	struct fx_peer peer;
@@ -250,8 +256,8 @@ static void device_target(struct device_rig *rig)
 	fx_peer_stop(&peer);
 }
 
-/* Compares the best rates in bytes per second. The rounds of the engine and of
- * the driver alternate. */
+/* Compares the best rate of the engine with the best rate of the driver's own
+ * copies, in alternating rounds. "what" is the name of the check. */
 static void device_rate(struct device_rig *rig, bool read, const char *what)
 {
 	double best[2] = { 0, 0 }, rate;

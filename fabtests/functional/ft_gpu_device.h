@@ -2,25 +2,25 @@
 #ifndef TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H
 #define TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H
 
-/* What the tests with real GPUs share: the driver's functions, memory on two
- * GPUs (or two buffers on one GPU), and an engine. */
+/* Common parts of the tests with real GPUs: the driver's functions, memory on
+ * two GPUs (or two buffers on a single GPU), and an engine. */
 
 #include "fabtests/functional/fx_gpu.h"
 
 #define DEVICE_SIZE (128 * FX_MIB + 4097)
 
-struct device_location {		/* CUmemLocation */
+struct device_location {		/* like CUmemLocation of cuda.h */
 	int type, id;
 };
 
-struct device_prop {			/* CUmemAllocationProp */
+struct device_prop {			/* like CUmemAllocationProp of cuda.h */
 	int type, handles;
 	struct device_location location;
 	void *meta;
 	unsigned char flags[8];
 };
 
-struct device_access {			/* CUmemAccessDesc */
+struct device_access {			/* like CUmemAccessDesc of cuda.h */
 	struct device_location location;
 	int flags;
 };
@@ -38,10 +38,10 @@ struct device_driver {
 	int (*to_host)(void *, uint64_t, size_t);
 	int (*wait)(void);
 
-	/* memory of a pool */
+	/* functions for memory of a pool */
 	int (*pool_alloc)(uint64_t *, size_t, void *);
 	int (*pool_free)(uint64_t, void *);
-	/* mapped memory */
+	/* functions for physical memory that is mapped to addresses */
 	int (*grain)(size_t *, const struct device_prop *, int);
 	int (*create)(uint64_t *, size_t, const struct device_prop *,
 		      unsigned long long);
@@ -52,7 +52,7 @@ struct device_driver {
 	int (*map)(uint64_t, size_t, size_t, uint64_t, unsigned long long);
 	int (*unmap)(uint64_t, size_t);
 	int (*access)(uint64_t, size_t, const struct device_access *, size_t);
-	/* managed memory */
+	/* function for memory that the driver moves between host and GPU */
 	int (*managed)(uint64_t *, size_t, unsigned int);
 };
 
@@ -60,7 +60,8 @@ struct device_rig {
 	struct device_driver cuda;
 	transfer_engine_t engine;
 	struct fx_buf host, back;
-	uint64_t gpu[2];	/* on two GPUs if there are two */
+	uint64_t gpu[2];	/* addresses of GPU memory; on two GPUs if there
+				 * are two */
 	int devices;
 };
 

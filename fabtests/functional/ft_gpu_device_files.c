@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * File segments and the memory of real GPUs: with cuFile where it is installed,
- * and through host memory.
+ * Transfers between file segments and the memory of real GPUs: with cuFile
+ * where it is installed, and through host memory.
  */
 #include "fabtests/functional/ft_files.h"
 #include "fabtests/functional/ft_gpu_device.h"
@@ -11,7 +11,8 @@
 
 #define FILES_BLOCK 700001
 
-/* Moves all file bytes in requests of block bytes. */
+/* Moves all bytes of the files in requests of `block` bytes. Returns true on
+ * success. */
 static bool files_all(struct files_rig *files, int op, uint64_t gpu,
 		      uint64_t block)
 {
@@ -26,7 +27,8 @@ static bool files_all(struct files_rig *files, int op, uint64_t gpu,
 	return true;
 }
 
-/* Writes from GPU 0 to the files and reads them back into GPU 1. */
+/* Writes from GPU 0 to the files and reads them back into GPU 1. Returns true
+ * if all bytes are right. */
 static bool files_round(struct device_rig *rig, struct files_rig *files,
 			uint64_t block, uint64_t seq)
 {

@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory that was not allocated with cuMemAlloc: from a pool, mapped in two
- * parts into reserved addresses, managed by the driver, and from te_alloc.
+ * GPU memory that was not allocated with cuMemAlloc: memory from a pool, two
+ * allocations mapped to adjacent addresses, managed memory, and memory from
+ * te_alloc.
  */
 #include "fabtests/functional/ft_gpu_device.h"
 
 #define KIND_SIZE (24 * FX_MIB + 3)
-#define KIND_ROOM (32 * FX_MIB)		/* size of the mapped range */
-#define KIND_PINNED 1			/* CU_MEM_ALLOCATION_TYPE_PINNED */
-#define KIND_DEVICE 1			/* CU_MEM_LOCATION_TYPE_DEVICE */
-#define KIND_READ_WRITE 3		/* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
-#define KIND_ANY_STREAM 1		/* CU_MEM_ATTACH_GLOBAL */
+/* size of the mapped range, more than KIND_SIZE */
+#define KIND_ROOM (32 * FX_MIB)
+/* value of CU_MEM_ALLOCATION_TYPE_PINNED */
+#define KIND_PINNED 1
+/* value of CU_MEM_LOCATION_TYPE_DEVICE */
+#define KIND_DEVICE 1
+/* value of CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
+#define KIND_READ_WRITE 3
+#define KIND_ANY_STREAM 1		/* value of CU_MEM_ATTACH_GLOBAL */
 
 struct kind {
 	const char *name;
 	const char *location;
-	uint64_t (*make)(struct device_rig *rig);	/* 0 on failure */
+	/* returns the address, or 0 on failure */
+	uint64_t (*make)(struct device_rig *rig);
 	void (*give_back)(struct device_rig *rig, uint64_t addr);
 };
 
@@ -41,7 +47,7 @@ static const struct device_prop mapped_prop = {
 	.type = KIND_PINNED, .location = { KIND_DEVICE, 0 },
 };
 
-/* Maps two allocations, one directly after the other. */
+/* Maps two allocations to adjacent addresses. Returns true on success. */
 static bool mapped_fill(struct device_rig *rig, uint64_t addr)
 {
 	struct device_access access = { .location = mapped_prop.location,
@@ -104,7 +110,8 @@ static bool kind_move(struct device_rig *rig, segment_id_t seg, int op,
 		       KIND_SIZE, 0);
 }
 
-/* Copies from host memory to addr and back to host memory. */
+/* Copies from host memory to the GPU memory at addr and back. Returns true if
+ * the bytes are right. */
 static bool kind_here(struct device_rig *rig, uint64_t addr, uint64_t seq)
 {
 	fx_buf_fill(&rig->host, 0, KIND_SIZE, seq);
@@ -116,7 +123,8 @@ static bool kind_here(struct device_rig *rig, uint64_t addr, uint64_t seq)
 	       fx_buf_check(&rig->back, 0, KIND_SIZE, seq);
 }
 
-/* Writes the memory at addr to another process and reads it back. */
+/* Writes the GPU memory at addr to another process and reads it back. Returns
+ * true if the bytes are right. */
 static bool kind_there(struct device_rig *rig, uint64_t addr,
 		       struct fx_peer *peer, uint64_t seq)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory that the rails access directly. The machine needs neither a GPU
- * nor a NIC that can reach one: cuda_stand_in.h and nic_stand_in.h replace
- * both, over tcp. The test therefore checks the choice of the path, the refused
- * requests and the transferred bytes. It does not test hardware.
+ * GPU memory that the rails access directly. The test needs neither a GPU nor a
+ * NIC that can access one: cuda_stand_in.h and nic_stand_in.h replace them,
+ * over tcp. The test checks which path is chosen, which requests are refused,
+ * and the transferred bytes. It does not test hardware.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +18,15 @@
 #define DIRECT_SIZE	(9 * FX_MIB + 17)
 #define DIRECT_RACES	10
 
-/* the driver of this process, which is the parent or a peer */
+/* the CUDA stand-in of this process (the test or a peer) */
 static struct cuda_stand_in cuda;
 
 struct direct_rig {
 	transfer_engine_t engine;
-	struct fx_buf mem;			/* 2 * DIRECT_SIZE bytes */
-	uint64_t gpu[2];			/* memory of this process, one
-						 * buffer on each GPU */
+	struct fx_buf mem;			/* host memory, 2 * DIRECT_SIZE
+						 * bytes */
+	/* GPU memory of this process, one buffer on each of two GPUs */
+	uint64_t gpu[2];
 	struct fx_peer peer;
 	uint64_t there;				/* address of the peer's GPU
 						 * memory */
@@ -33,8 +34,8 @@ struct direct_rig {
 	uint64_t sequence;
 };
 
-/* Counts the descriptors of the driver's memory. Descriptors of connections are
- * left out because their number changes. */
+/* Returns the number of open descriptors of the stand-in's GPU memory.
+ * Descriptors of connections do not count, because their number changes. */
 static int direct_fds(void)
 {
 	char path[64], is[64];
@@ -94,8 +95,8 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
 }
 
-/* Registers the peer's GPU memory again with a NIC that refuses the given
- * methods. */
+/* Registers the peer's GPU memory again. Its NIC now refuses registrations by
+ * dma-buf if `refuse` contains "d", and by address if it contains "p". */
 static bool direct_again(struct direct_rig *rig, const char *refuse)
 {
 	return !fx_ask(&rig->peer, "ungpu") &&
@@ -106,10 +107,11 @@ static bool direct_again(struct direct_rig *rig, const char *refuse)
 /* --- bytes --------------------------------------------------------------- */
 
 enum direct_way {
-	BY_RAIL,			/* no driver copies anything */
+	BY_RAIL,			/* no driver copies: the NICs access the
+					 * memory */
 	BY_COPY_HERE,
 	BY_COPY_THERE,
-	BY_COPIES,			/* the drivers on both sides copy */
+	BY_COPIES,			/* the drivers of both processes copy */
 };
 
 static void *direct_gpu(const struct direct_rig *rig, int i)
@@ -117,7 +119,8 @@ static void *direct_gpu(const struct direct_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* Returns true if the transfer completed and used the expected path. */
+/* Returns true if the transfer completes, and if the drivers that `way` names,
+ * and no others, have made copies. */
 static bool direct_move(struct direct_rig *rig, int op, void *local,
 			uint64_t off, uint64_t len, uint64_t block,
 			enum direct_way way)
@@ -136,7 +139,8 @@ static bool direct_move(struct direct_rig *rig, int op, void *local,
 	return false;
 }
 
-/* Writes host memory to the peer's GPU and reads it back. */
+/* Writes host memory to the peer's GPU memory and reads it back. Returns true
+ * if the bytes are right and the path was `way`. */
 static bool direct_round(struct direct_rig *rig, uint64_t off, uint64_t len,
 			 uint64_t block, enum direct_way way)
 {
@@ -157,7 +161,9 @@ static bool direct_round(struct direct_rig *rig, uint64_t off, uint64_t len,
 			       DIRECT_SIZE - len);
 }
 
-/* Writes GPU 0 here to the peer's GPU and reads it back into GPU 1 here. */
+/* Writes the memory of the local GPU 0 to the peer's GPU memory and reads it
+ * back into the local GPU 1. Returns true if the bytes are right and the path
+ * was `way`. */
 static bool direct_gpus(struct direct_rig *rig, uint64_t off, uint64_t len,
 			uint64_t block, enum direct_way way)
 {
@@ -214,8 +220,8 @@ static void bytes(struct direct_rig *rig)
 
 /* --- which path is used -------------------------------------------------- */
 
-/* Returns true if the peer has made that many registrations since its start,
- * all of the given kind. */
+/* Returns true if the peer has made `times` registrations of GPU memory since
+ * its start, all by dma-buf or all by address. */
 static bool direct_by(struct direct_rig *rig, bool dmabuf, unsigned int times)
 {
 	unsigned int d = 0, p = 0, r = 0;
@@ -234,7 +240,7 @@ static void ways(struct direct_rig *rig)
 	unsigned int d = 0, p = 0, d2 = 0, p2 = 0, r = 0, r2 = 0;
 	int here = direct_fds(), there = fx_ask(&rig->peer, "fds");
 
-	/* one registration on each of two rails */
+	/* The peer has made one registration on each of its two rails. */
 	ft_ok(direct_by(rig, nic_stand_in_has_dmabuf(), 2),
 	      nic_stand_in_has_dmabuf()
 		      ? "gpu_memory_is_registered_by_dma_buf"
@@ -263,7 +269,8 @@ static void ways(struct direct_rig *rig)
 	ft_ok(direct_own(rig, false) && direct_own(rig, true) &&
 		      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
 	      "nic_that_takes_gpu_memory_again_is_used");
-	/* The driver must order its synchronous calls with NIC accesses. */
+	/* A rail may access the memory only if the driver orders its
+	 * synchronous calls with accesses of NICs. */
 	ft_ok(!fx_ask(&rig->peer, "ungpu") &&
 	      !fx_ask(&rig->peer, "fail cuPointerSetAttribute") &&
 	      !fx_ask(&rig->peer, "regpu") && !syncSegmentCache(rig->engine) &&
@@ -279,7 +286,8 @@ static void ways(struct direct_rig *rig)
 	      "registrations_leave_no_descriptor_open");
 }
 
-/* Requests that need the CPU to access the memory. */
+/* Checks that requests are refused if the CPU would have to access the memory:
+ * atomics and scatter/gather. */
 static void by_cpu(struct direct_rig *rig)
 {
 	struct te_local local[2] = { { rig->mem.p, 8 }, { rig->mem.p + 8, 8 } };
@@ -306,7 +314,8 @@ static void by_cpu(struct direct_rig *rig)
 	      "list_of_pieces_from_local_gpu_memory_is_refused");
 }
 
-/* Adds a rail that cannot register GPU memory after the others. */
+/* Adds a rail whose NIC cannot register GPU memory to an engine with GPU
+ * memory, and removes it again. */
 static void late_rail(struct direct_rig *rig)
 {
 	nic_stand_in.without = "shm";
@@ -348,7 +357,8 @@ static void unregistered_there(struct direct_rig *rig)
 	      "registered_again_it_works");
 }
 
-/* Unregisters while the target is stopped. */
+/* Unregisters local GPU memory while a write from it waits for a stopped
+ * target. */
 static void unregistered_here(struct direct_rig *rig)
 {
 	struct fx_job job = {
@@ -368,7 +378,8 @@ static void unregistered_here(struct direct_rig *rig)
 
 /* --- other targets ------------------------------------------------------- */
 
-/* Starts a second target, configured by option. */
+/* Starts a second target with one option of fx_peer_start. Checks that
+ * transfers to it use the path `way` and that it releases all resources. */
 static void other_target(struct direct_rig *rig, const char *option,
 			 enum direct_way way, const char *name)
 {
@@ -389,8 +400,8 @@ static void other_target(struct direct_rig *rig, const char *option,
 	rig->sequence = other.sequence;
 }
 
-/* Checks the log of a process without GPU memory: each of its two rails is
- * opened again without FI_HMEM and says so. */
+/* Starts a process without GPU memory. Checks its log: each of its two rails
+ * must be opened again without FI_HMEM, with one line for each. */
 static void told_at_once(const char *option)
 {
 	struct fx_peer peer;
@@ -411,8 +422,8 @@ static void told_at_once(const char *option)
 	fx_peer_stop(&peer);
 }
 
-/* Uses an engine that knows the target only from blobs, which contain no
- * keys. */
+/* Tests an engine that knows the target only from blobs. A blob contains no
+ * keys, but whether the rails can access the memory. */
 static void by_blob(struct direct_rig *rig)
 {
 	struct direct_rig other = *rig;
@@ -438,8 +449,8 @@ static void by_blob(struct direct_rig *rig)
 	rig->sequence = other.sequence;
 }
 
-/* Uses a target of the same host, where host memory is reached by kernel
- * copies. */
+/* Tests a target on the same host. Kernel copies reach its host memory; rails
+ * must reach its GPU memory. */
 static void local_process(struct direct_rig *rig)
 {
 	struct direct_rig other = *rig;
@@ -485,7 +496,7 @@ int main(int argc, char **argv)
 {
 	struct direct_rig rig = { .engine = NULL };
 
-	/* Load the driver before the engine, as a GPU program does. */
+	/* A GPU program loads the driver before it creates an engine. */
 	if (cuda_stand_in_load(&cuda))
 		nic_stand_in.cuda = &cuda;
 	fx_extend(child_obey);

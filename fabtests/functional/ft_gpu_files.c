@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory to and from file segments with cuFile. Substitutes replace the
- * driver and libcufile. The test checks which path is used, how short reads and
- * writes and errors are handled, and that the bytes are correct. It does not
- * test hardware.
+ * Transfers between GPU memory and file segments with cuFile. Stand-ins replace
+ * the CUDA driver and libcufile. The test checks which path is used, that short
+ * reads and writes are continued, that errors are reported, and that the bytes
+ * are right. It does not test hardware.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -34,8 +34,8 @@ static void *gf_gpu(const struct gf_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* Returns true if the request ends with the expected status and used the
- * expected path. */
+/* Submits one request for GPU i. Returns true if it ends with the status
+ * `status` and used the path `way`. */
 static bool gf_one(struct gf_rig *rig, int op, uint64_t at, int i, uint64_t off,
 		   uint64_t len, enum gf_way way, int status)
 {
@@ -53,8 +53,8 @@ static bool gf_one(struct gf_rig *rig, int op, uint64_t at, int i, uint64_t off,
 	return false;
 }
 
-/* Writes GPU 0 to the files and reads them back into GPU 1, in requests of
- * block bytes. */
+/* Writes the memory of GPU 0 to the files and reads them back into GPU 1, in
+ * requests of `block` bytes. Returns true if the bytes are right. */
 static bool gf_round(struct gf_rig *rig, uint64_t block, enum gf_way way)
 {
 	struct fx_buf *mem = &rig->files.mem;
@@ -104,8 +104,8 @@ static void gf_close(struct gf_rig *rig)
 		      "cufile_has_no_resources_after_the_engine");
 }
 
-/* Looks for a real libcufile in a child process, because a loaded library would
- * stay in this process. */
+/* Returns true if a real libcufile is installed. Loads it in a child process,
+ * because a loaded library would stay in this process. */
 static bool library_found(void)
 {
 	pid_t child = fork();
@@ -139,7 +139,8 @@ static void driver_refused(struct gf_rig *rig)
 	gf_close(rig);
 }
 
-/* Registers memory before the transport, after it, and after the segment. */
+/* Registers GPU memory before the transport is installed, after that, and after
+ * the segment was opened. All of it must use cuFile. */
 static void in_any_order(struct gf_rig *rig)
 {
 	ft_ok(files_engine(&rig->files, NULL) && gf_register(rig, 0, true) &&
@@ -216,7 +217,8 @@ static void refused(struct gf_rig *rig)
 	gf_close(rig);
 }
 
-/* No operation is under way in cuFile after the transport is uninstalled. */
+/* Uninstalls the transport while cuFile writes. All tasks must have completed
+ * when the call returns. */
 static void uninstalled(struct gf_rig *rig)
 {
 	struct fx_job job;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory of another process as the target. The target grants remote bounce
- * slots. Each process uses the substitute for the CUDA driver.
+ * Transfers to and from the GPU memory of another process, which grants remote
+ * bounce slots for them. Each process uses the CUDA stand-in.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/fx_gpu.h"
 
-#define SLOT_SIZE	(17 * FX_MIB + 17)	/* more than one client's
-						 * slots */
+/* more bytes than the slots of one client hold */
+#define SLOT_SIZE	(17 * FX_MIB + 17)
 #define SLOT_HALF	(4 * FX_MIB)
 #define SLOT_RACES	20
 #define SLOT_KILLS	6
@@ -22,9 +22,10 @@
 struct slot_rig {
 	struct cuda_stand_in cuda;
 	transfer_engine_t engine;
-	struct fx_buf mem;			/* 2 * SLOT_SIZE bytes */
-	uint64_t gpu[2];			/* memory of this process, one
-						 * buffer on each GPU */
+	struct fx_buf mem;			/* host memory, 2 * SLOT_SIZE
+						 * bytes */
+	/* GPU memory of this process, one buffer on each of two GPUs */
+	uint64_t gpu[2];
 	struct fx_peer peer;
 	uint64_t there;				/* address of the peer's GPU
 						 * memory */
@@ -75,7 +76,8 @@ static bool slot_move(struct slot_rig *rig, int op, void *local, uint64_t off,
 		       block);
 }
 
-/* Writes host memory to the peer's GPU and reads it back. */
+/* Writes host memory to the peer's GPU memory and reads it back. Returns true
+ * if the bytes are right and no others have changed. */
 static bool slot_round(struct slot_rig *rig, uint64_t off, uint64_t len,
 		       uint64_t block)
 {
@@ -109,7 +111,8 @@ static void *slot_gpu(const struct slot_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* Writes GPU 0 here to the peer's GPU and reads it back into GPU 1 here. */
+/* Writes the memory of the local GPU 0 to the peer's GPU memory and reads it
+ * back into the local GPU 1. Returns true if the bytes are right. */
 static bool slot_gpus(struct slot_rig *rig, uint64_t off, uint64_t len,
 		      uint64_t block)
 {
@@ -190,7 +193,8 @@ static void refused(struct slot_rig *rig)
 
 /* --- requests that end early --------------------------------------------- */
 
-/* Cancels a request while the peer's GPU makes no progress with its copies. */
+/* Cancels a read and a write while the copies of the peer's GPU do not
+ * proceed. */
 static void cancel_in_its_copies(struct slot_rig *rig)
 {
 	struct fx_job job = slot_job(rig, OPCODE_READ);
@@ -225,8 +229,9 @@ static void cancel_in_its_copies(struct slot_rig *rig)
 	      "transfers_after_a_cancelled_write_complete");
 }
 
-/* Ends a request while the peer is stopped: before it answers ASK (us is 0), or
- * during the transfers. */
+/* Ends a request while the peer is stopped, by cancellation or by a deadline.
+ * If us is 0, the peer is stopped before it answers ASK, otherwise us
+ * microseconds after the submission. */
 static void ended_while_it_is_stopped(struct slot_rig *rig, int op,
 				      unsigned int us, bool deadline)
 {
@@ -256,7 +261,7 @@ static void ended_while_it_is_stopped(struct slot_rig *rig, int op,
 		      err.code == (deadline ? -TE_TIMED_OUT : -10),
 	      "transfer_to_a_stopped_target_reports_its_error: %d %s", err.code,
 	      err.text);
-	/* Late data must not change local memory. */
+	/* Local memory with poison shows late bytes of a read. */
 	fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
 	fx_peer_resume(&rig->peer);
 	ft_ok(fx_buf_still(&rig->mem, 0, SLOT_SIZE, 200) &&
@@ -293,7 +298,8 @@ static void at_any_time(struct slot_rig *rig)
 					    rig->sequence) :
 			       fx_gpu_has(&rig->peer, 0, SLOT_SIZE,
 					  rig->sequence);
-		/* A cancelled request must not write after its end. */
+		/* A request that ended as cancelled or completed must write no
+		 * byte after its end. */
 		if (good && !job.n[STATUS_TIMEOUT]) {
 			fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
 			good = fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0) &&
@@ -308,8 +314,8 @@ static void at_any_time(struct slot_rig *rig)
 
 /* --- unregistering at the target ----------------------------------------- */
 
-/* Registers the peer's memory again. Reads the descriptor again, because a
- * cached one may lack that memory. */
+/* Registers the peer's GPU memory again. Reads its descriptor again, because
+ * the cached one may lack that memory. */
 static bool slot_again(struct slot_rig *rig)
 {
 	return !fx_ask(&rig->peer, "regpu") &&
@@ -338,8 +344,9 @@ static void unregistered(struct slot_rig *rig)
 
 /* --- unregistering at the initiator -------------------------------------- */
 
-/* Unregisters while the target is stopped, so no part of the task is posted on
- * a rail. */
+/* Unregisters local memory while a task uses it and the target is stopped, so
+ * that no piece of the task is posted on a rail. The task must complete, and
+ * unregisterLocalMemory must wait for it. */
 static void source_unregistered(struct slot_rig *rig, int op)
 {
 	struct fx_job job = slot_job(rig, op);
@@ -357,8 +364,8 @@ static void source_unregistered(struct slot_rig *rig, int op)
 
 /* --- initiators that are stopped or killed ------------------------------- */
 
-/* Starts another process that repeatedly writes to or reads from SLOT_HALF
- * bytes of the GPU memory behind the first SLOT_HALF bytes. */
+/* Starts another process that repeatedly writes or reads SLOT_HALF bytes of the
+ * peer's GPU memory, from the offset SLOT_HALF on. */
 static bool slot_other(struct slot_rig *rig, struct fx_peer *other, int op,
 		       unsigned int rounds)
 {
@@ -373,7 +380,8 @@ static bool slot_other(struct slot_rig *rig, struct fx_peer *other, int op,
 		       (unsigned long long)SLOT_HALF, rounds);
 }
 
-/* Writes the first SLOT_HALF bytes, which no other process uses. */
+/* Writes the first SLOT_HALF bytes of the peer's GPU memory, which no other
+ * process uses. Returns true if they are right. */
 static bool slot_near(struct slot_rig *rig)
 {
 	fx_buf_fill(&rig->mem, 0, SLOT_HALF, ++rig->sequence);
@@ -381,7 +389,8 @@ static bool slot_near(struct slot_rig *rig)
 	       fx_gpu_has(&rig->peer, 0, SLOT_HALF, rig->sequence);
 }
 
-/* Kills more initiators than there are slots. */
+/* Kills initiators during their transfers, more of them than there are
+ * slots. */
 static void killed_initiators(struct slot_rig *rig)
 {
 	struct fx_peer other;
@@ -391,8 +400,8 @@ static void killed_initiators(struct slot_rig *rig)
 	for (i = 0; i < SLOT_KILLS && good; i++) {
 		good = slot_other(rig, &other, i & 1 ? OPCODE_READ :
 						       OPCODE_WRITE, 100000);
-		if (i == 2 || i == 3)	/* kills the process while the GPU
-					 * copies */
+		if (i == 2 || i == 3)	/* Kill these two while the GPU's copies
+					 * are held back. */
 			fx_ask(&rig->peer, "hold 1");
 		fx_nap(50000 + (unsigned int)rand() % 20000);
 		fx_peer_kill(&other);
@@ -405,9 +414,9 @@ static void killed_initiators(struct slot_rig *rig)
 	      "transfers_at_the_end_of_the_case_complete");
 }
 
-/* Stops initiators for longer than MC_SLICE_TIMEOUT. Their slots are granted to
- * others. What a stopped initiator sends or writes after it resumes must not
- * affect others. */
+/* Stops initiators for longer than MC_SLICE_TIMEOUT, so that their slots are
+ * granted to others. Bytes that a stopped initiator sends after it resumes must
+ * not change the memory of others. */
 static void stopped_initiators(struct slot_rig *rig)
 {
 	struct fx_peer other[3];
@@ -422,8 +431,8 @@ static void stopped_initiators(struct slot_rig *rig)
 	ft_ok(good && slot_near(rig),
 	      "transfers_while_initiators_are_stopped_complete");
 	for (ms = 0; ms < 2500; ms += 50)
-		fx_nap(50000);	/* the slots of the killed process are withdrawn
-				 * in this time */
+		fx_nap(50000);	/* 2.5 s are enough for the target to withdraw
+				 * the slots of the stopped processes */
 	ft_ok(slot_near(rig),
 	      "transfers_after_timeout_of_stopped_initiators_complete");
 	for (i = 0; i < 3; i++)
@@ -484,8 +493,8 @@ static bool killed_targets(struct slot_rig *rig)
 		     "transfers_to_another_target_complete");
 }
 
-/* The target's GPU completes no copy. The target's MC_SLICE_TIMEOUT then ends
- * the requests. */
+/* The copies of the target's GPU do not proceed, so the target's
+ * MC_SLICE_TIMEOUT must end the requests. Later requests must work. */
 static void hang(struct slot_rig *rig)
 {
 	struct fx_job job = slot_job(rig, OPCODE_WRITE);
@@ -499,8 +508,8 @@ static void hang(struct slot_rig *rig)
 		      job.n[STATUS_FAILED] == 1,
 	      "read_from_a_gpu_that_hangs_fails");
 	fx_job_free(&job);
-	/* A new request has its own timeout, and the GPU resumes before
-	 * that. */
+	/* The next request has a timeout of its own. The GPU's copies proceed
+	 * before that. */
 	ft_ok(!fx_job_start(&job), "task_after_the_timeouts_is_submitted");
 	fx_nap(200000);
 	ft_ok(!fx_job_poll(&job), "task_waits_while_the_gpu_hangs");
@@ -534,7 +543,7 @@ static void destroyed(struct slot_rig *rig)
 	uint64_t start;
 	int i;
 
-	/* Destroy the local engine while requests are under way. */
+	/* Destroy the engine of this process while a request is in progress. */
 	for (i = 0; i < 3; i++) {
 		job.engine = fx_engine_hasty("tcp");
 		if (!ft_ok(job.engine && fx_register(job.engine, &rig->mem) &&
@@ -553,7 +562,7 @@ static void destroyed(struct slot_rig *rig)
 		      "engine_is_destroyed_during_transfer_%d", i);
 		fx_peer_resume(&rig->peer);
 	}
-	/* Destroy the target's engine. */
+	/* Destroy the target's engine while a request is in progress. */
 	job = slot_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_job_start(&job) && !fx_ask(&rig->peer, "destroy") &&
 		      fx_job_wait(&job, FX_LONG_MS),
@@ -563,7 +572,7 @@ static void destroyed(struct slot_rig *rig)
 	      "destroyed_target_frees_all_driver_objects");
 }
 
-/* Uses an engine that knows the target only from its blob. */
+/* Tests an engine that knows the target only from its blob. */
 static void by_blob(struct slot_rig *rig)
 {
 	struct slot_rig other = *rig;
@@ -578,8 +587,9 @@ static void by_blob(struct slot_rig *rig)
 	rig->sequence = other.sequence;
 }
 
-/* Imports a blob that is older than the registration. The first request is
- * refused, the target is queried, and later requests succeed. */
+/* Tests a blob that is older than the registration of the memory. The first
+ * request fails. The engine then reads the descriptor from the target, and
+ * later requests complete. */
 static void by_old_blob(struct slot_rig *rig)
 {
 	struct slot_rig other = *rig;
@@ -604,7 +614,8 @@ static void by_old_blob(struct slot_rig *rig)
 	destroyTransferEngine(other.engine);
 }
 
-/* Returns true if a target with the given transport is reachable. */
+/* Creates an engine and a target with this transport. Returns true if the
+ * target's segment can be opened. */
 static bool by_other(struct slot_rig *rig, const char *transport)
 {
 	char option[32];
@@ -617,8 +628,8 @@ static bool by_other(struct slot_rig *rig, const char *transport)
 	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
 }
 
-/* Uses a target of the same host, where host memory is reached by kernel
- * copies. */
+/* Tests a target on the same host. Kernel copies reach its host memory; its GPU
+ * memory must be reached through slots over rails. */
 static void local_process(struct slot_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
@@ -630,9 +641,9 @@ static void local_process(struct slot_rig *rig)
 	rig->engine = own;
 }
 
-/* Some providers, such as shm, accept one message per peer at a time. The
- * messages of the other parts of a request must not wait for the repeat
- * timer. */
+/* Checks a provider that accepts one message to a peer at a time, such as shm.
+ * Messages for the other pieces of a request must not wait until the timer
+ * repeats them. */
 static void one_message_at_a_time(struct slot_rig *rig)
 {
 	transfer_engine_t own = rig->engine;

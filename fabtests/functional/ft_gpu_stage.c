@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory to and from other processes and files through host memory, with a
- * substitute for the CUDA driver.
+ * Transfers between GPU memory and other processes or files through host memory
+ * (GPU staging), with the CUDA stand-in.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -13,16 +13,17 @@
 #include "fabtests/functional/ft_files.h"
 #include "fabtests/functional/fx_gpu.h"
 
-#define STAGE_SIZE	(9 * FX_MIB + 17)	/* more than half of the
-						 * slots */
+/* more than half of all bounce buffers */
+#define STAGE_SIZE	(9 * FX_MIB + 17)
 #define STAGE_RACES	30
 
 struct stage_rig {
 	struct cuda_stand_in cuda;
 	transfer_engine_t engine;
-	struct fx_buf mem;			/* 2 * STAGE_SIZE bytes */
-	uint64_t gpu[2];			/* memory of this process, one
-						 * buffer on each GPU */
+	struct fx_buf mem;			/* host memory, 2 * STAGE_SIZE
+						 * bytes */
+	/* GPU memory of this process, one buffer on each of two GPUs */
+	uint64_t gpu[2];
 	void *context[2];
 	struct fx_peer peer;
 	segment_id_t seg;
@@ -34,7 +35,8 @@ static void *stage_gpu(const struct stage_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* Copies GPU memory to mem at off with the driver alone. */
+/* Copies len bytes from GPU i to rig->mem at `off`, with the driver and without
+ * the engine. */
 static bool stage_fetch(struct stage_rig *rig, int i, uint64_t off,
 			uint64_t len)
 {
@@ -72,7 +74,8 @@ static bool stage_engine(struct stage_rig *rig, transfer_engine_t engine)
 	       (rig->seg = openSegment(engine, rig->peer.name)) > 0;
 }
 
-/* Writes GPU 0 to the peer and reads it back into GPU 1. */
+/* Writes the memory of GPU 0 to the peer and reads it back into GPU 1. Returns
+ * true if the bytes are right and no others have changed. */
 static bool stage_round(struct stage_rig *rig, uint64_t off, uint64_t len,
 			uint64_t block)
 {
@@ -126,7 +129,8 @@ static void cancel_in_the_copy(struct stage_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Cancels while the target is stopped and parts are posted on the rails. */
+/* Cancels a request while the target is stopped and pieces of the request are
+ * posted on the rails. */
 static void cancel_on_the_rail(struct stage_rig *rig, int op)
 {
 	struct fx_job job = stage_job(rig, op, 0);
@@ -144,7 +148,7 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	ended = fx_job_wait(&job, FX_LONG_MS);
 	ft_ok(ended && job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
 	      "cancelled_%s_to_stopped_target_ends", what);
-	/* Late data must not change local memory. */
+	/* New bytes at the target show late bytes of a read. */
 	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, ++rig->sequence);
 	fx_peer_resume(&rig->peer);
 	fx_nap(200000);
@@ -155,7 +159,8 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	fx_job_free(&job);
 }
 
-/* Returns true if each byte at the peer belongs to one of the two sequences. */
+/* Returns true if each byte in the peer's memory is that of the pattern a or of
+ * the pattern b at this offset. */
 static bool stage_either(const struct stage_rig *rig, uint64_t a, uint64_t b)
 {
 	struct fx_buf is = fx_buf_map(2 * STAGE_SIZE, -1);
@@ -174,9 +179,9 @@ static bool stage_either(const struct stage_rig *rig, uint64_t a, uint64_t b)
 }
 
 /*
- * Cancels a write while its target is stopped, and reuses its slots for another
- * target. Data that still lands at the first target must be the bytes that GPU
- * memory and slots held when the write was submitted.
+ * Cancels a write while its target is stopped, and then uses its bounce buffers
+ * for another target. Bytes that still land at the first target must be those
+ * of the cancelled write.
  */
 static void cancelled_write_is_final(struct stage_rig *rig)
 {
@@ -202,7 +207,8 @@ static void cancelled_write_is_final(struct stage_rig *rig)
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
 		      job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
 	      "write_to_stopped_target_is_cancelled");
-	for (i = 0; i < 3; i++)		/* uses every slot at least once */
+	for (i = 0; i < 3; i++)		/* three rounds, so that each bounce
+					 * buffer is used at least once */
 		ft_ok(stage_fill(rig, 0, STAGE_SIZE) &&
 			      fx_move(rig->engine, next.seg, OPCODE_WRITE,
 				      next.local, next.remote, STAGE_SIZE, 0) &&
@@ -219,8 +225,8 @@ static void cancelled_write_is_final(struct stage_rig *rig)
 }
 
 /*
- * Cancels one of two writes to the same target, which is stopped for far less
- * than MC_SLICE_TIMEOUT. The other write must complete.
+ * Cancels one of two writes to the same target, which is stopped for a time
+ * well below MC_SLICE_TIMEOUT. The other write must complete.
  */
 static void cancel_beside_another(struct stage_rig *rig)
 {
@@ -243,7 +249,7 @@ static void cancel_beside_another(struct stage_rig *rig)
 	fx_job_free(&second);
 }
 
-/* Cancels a task that waits for a slot and has not started. */
+/* Cancels a task that has not started, because it waits for a bounce buffer. */
 static void cancel_in_the_queue(struct stage_rig *rig)
 {
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
@@ -266,7 +272,8 @@ static void cancel_in_the_queue(struct stage_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Fills the source of a request of that kind, and poisons its destination. */
+/* Fills the source of a request with the opcode op, and poisons its
+ * destination. */
 static bool stage_source(struct stage_rig *rig, int op)
 {
 	if (op == OPCODE_WRITE) {
@@ -277,7 +284,8 @@ static bool stage_source(struct stage_rig *rig, int op)
 	return stage_poison(rig, 0);
 }
 
-/* Returns true if the destination holds the bytes of the source. */
+/* Returns true if the destination of the request contains the bytes of the
+ * source. */
 static bool stage_there(struct stage_rig *rig, int op)
 {
 	if (op == OPCODE_WRITE)
@@ -287,8 +295,8 @@ static bool stage_there(struct stage_rig *rig, int op)
 	       fx_buf_check(&rig->mem, STAGE_SIZE, STAGE_SIZE, rig->sequence);
 }
 
-/* Returns true if an ended request writes nothing more to its destination. Its
- * source still holds the bytes. */
+/* Poisons the destination of a request that has ended; the source still has the
+ * bytes. Returns true if no byte of the destination changes afterwards. */
 static bool stage_final(struct stage_rig *rig, int op)
 {
 	if (op == OPCODE_WRITE) {
@@ -302,8 +310,8 @@ static bool stage_final(struct stage_rig *rig, int op)
 	       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE);
 }
 
-/* Cancels at random times. An ended request must write nothing more, and a
- * completed one must have moved its bytes. */
+/* Cancels requests at random times. A completed request must have moved its
+ * bytes, and no request may write a byte after its end. */
 static void cancel_at_any_time(struct stage_rig *rig)
 {
 	unsigned int canceled = 0, completed = 0, i;
@@ -333,7 +341,8 @@ static void cancel_at_any_time(struct stage_rig *rig)
 
 /* --- targets share the slots --------------------------------------------- */
 
-/* Many requests to a stopped target must leave slots to another target. */
+/* Checks that many requests to a stopped target leave bounce buffers for
+ * another target. */
 static void beside_a_silent_one(struct stage_rig *rig)
 {
 	struct fx_job many = stage_job(rig, OPCODE_WRITE, 0), one = many;
@@ -395,8 +404,9 @@ static void deadline(struct stage_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Writes one byte beyond the target's memory. The last of several parts
- * contains that byte. */
+/* Writes STAGE_SIZE bytes to a range that ends one byte beyond the target's
+ * memory. Only the last piece of the request contains that byte. Returns true
+ * if the request fails and no byte is written. */
 static bool stage_beyond(struct stage_rig *rig)
 {
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
@@ -436,7 +446,8 @@ static void failures(struct stage_rig *rig)
 struct stage_leave {
 	struct stage_rig *rig;
 	int ret;
-	bool done;			/* accessed atomically */
+	bool done;			/* atomic; true: unregisterLocalMemory
+					 * has returned */
 };
 
 static void *leave_main(void *arg)
@@ -449,8 +460,9 @@ static void *leave_main(void *arg)
 	return NULL;
 }
 
-/* Unregisters during a request. unregisterLocalMemory waits for data that
- * arrives on a rail and is then copied to GPU memory. */
+/* Unregisters GPU memory during a request. unregisterLocalMemory must wait for
+ * the request, including the copies to GPU memory after bytes have arrived on a
+ * rail. */
 static void unregister(struct stage_rig *rig, int op)
 {
 	struct fx_job job = stage_job(rig, op, 0), late = job;
@@ -479,8 +491,8 @@ static void unregister(struct stage_rig *rig, int op)
 	      "unregistered_memory_is_registered_again");
 }
 
-/* Unregisters at random times. Every task must end, and nothing may be written
- * to the memory afterwards. */
+/* Unregisters GPU memory at random times. All tasks must have ended when the
+ * call returns, and no byte may be written to the memory afterwards. */
 static void unregister_at_any_time(struct stage_rig *rig)
 {
 	bool good = true;
@@ -532,9 +544,10 @@ static void no_way(struct stage_rig *rig)
 /* --- silent and dead targets, hanging GPUs, destroyed engines ----------- */
 
 /*
- * The second of two tasks starts half a timeout after the first, which has all
- * slots that one target may use. The second task's timeout must include the
- * time that it waits for slots.
+ * Checks MC_SLICE_TIMEOUT of a task that waits for bounce buffers. The target
+ * is stopped. The first task occupies all bounce buffers that one target may
+ * use; the second one starts half a timeout later. It must end soon after the
+ * first: the time for which it waits counts.
  */
 static void silent(struct stage_rig *rig, transfer_engine_t own)
 {
@@ -596,7 +609,7 @@ static void hang(struct stage_rig *rig, transfer_engine_t own)
 	fx_job_free(&job);
 	ft_ok(unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)) == -4,
 	      "memory_of_a_gpu_that_hangs_stays_registered");
-	/* No slot is free: the request waits for one until its timeout. */
+	/* No bounce buffer is free, so the request waits for one. */
 	ft_ok(!fx_job_start(&job), "task_after_the_timeouts_is_submitted");
 	fx_nap(200000);
 	ft_ok(!fx_job_poll(&job), "task_waits_while_the_gpu_hangs");
@@ -645,9 +658,11 @@ static void destroyed(struct stage_rig *rig)
 
 struct stage_away {
 	transfer_engine_t engine;
-	const char *transport;		/* NULL to destroy the engine */
+	const char *transport;		/* transport to uninstall; NULL: destroy
+					 * the engine */
 	int ret;
-	bool done;			/* accessed atomically */
+	bool done;			/* atomic; true: the call has
+					 * returned */
 };
 
 static void *away_main(void *arg)
@@ -662,7 +677,8 @@ static void *away_main(void *arg)
 	return NULL;
 }
 
-/* Uninstalls or destroys while only the GPU's copies are under way. */
+/* Uninstalls a transport or destroys the engine while the GPU's copies are held
+ * back. Returns true if that call waits for the copies and succeeds. */
 static bool stage_away(struct stage_rig *rig, struct fx_job *job,
 		       const char *transport)
 {
@@ -706,8 +722,8 @@ static void drained(struct stage_rig *rig)
 	      "destroyed_engine_is_drained");
 }
 
-/* Kills the target of many tasks that share few slots. All tasks must end
- * soon. */
+/* Submits many tasks, which share few bounce buffers, to a target that was
+ * killed. All of them must end within 20 s. */
 static void dead(struct stage_rig *rig)
 {
 	struct te_error err = { 0 };
@@ -773,9 +789,11 @@ static void by_file(struct stage_rig *rig)
 
 	if (!files_make(&files) || !files_register(&files))
 		return;
-	/* Use staging even if there is a libcufile. */
+	/* Without GPU direct, staging is used even if libcufile is
+	 * installed. */
 	setenv("MOONRAIL_GPU_DIRECT", "0", 1);
-	/* Register GPU memory before and after the transport is installed. */
+	/* Register one GPU's memory before the transport is installed, the
+	 * other's after that. */
 	if (!files_engine(&files, NULL) ||
 	    !ft_ok(!registerLocalMemory(files.engine, stage_gpu(rig, 0),
 					STAGE_SIZE, "*", 0) &&

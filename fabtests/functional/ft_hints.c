@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Causes faults of the network, of a limit or of a filter that users meet, and
- * checks that the error says what to do. Each case runs in its own process:
- * most cases need a network namespace, and some drop privileges.
+ * checks that the hint of the error says what the user can do. Each case runs
+ * in a process of its own, because most cases need a network namespace and some
+ * drop privileges.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,14 +24,15 @@
 
 #include "fabtests/functional/fx.h"
 
-#define HINTS_PORTS	"41000-41063"	/* ports in a network namespace of its
-					 * own */
+/* ports of the cases in network namespaces of their own */
+#define HINTS_PORTS	"41000-41063"
 #define HINTS_MATCH	"-p tcp --dport 41000:41063"
 #define HINTS_MEM	FX_MIB
 
 /* --- helper functions ----------------------------------------------------- */
 
-/* Returns true if the last error of this thread contains that text and hint. */
+/* Returns true if the last error of this thread contains `text` in its text and
+ * `hint` in its hint. */
 static bool hints_say(const char *text, const char *hint)
 {
 	struct te_error err = { 0 };
@@ -41,7 +43,8 @@ static bool hints_say(const char *text, const char *hint)
 	return good;
 }
 
-/* Enters a network namespace with a loopback interface. */
+/* Moves the process to a new network namespace and enables its loopback
+ * interface. */
 static bool hints_netns(void)
 {
 	return !unshare(CLONE_NEWNET) && !system("ip link set lo up");
@@ -56,7 +59,8 @@ static bool hints_run(const char *command)
 	return !ret;
 }
 
-/* Makes a system call fail with that errno in this thread and its children. */
+/* Makes the system call `call` fail with the errno `error` in this thread, and
+ * in the threads and processes that it starts. */
 static bool hints_filter(long call, int error)
 {
 	struct sock_filter code[] = {
@@ -118,11 +122,12 @@ static int hints_many_files(void)
 	ft_ok(last > 0 && openSegment(e, "127.0.0.1:12345") < 0 &&
 		      hints_say("open files", "ulimit -n"),
 	      "failure_by_too_many_open_files_names_the_limit");
-	_exit(ft_result());	/* destroying an engine needs file
-				 * descriptors */
+	_exit(ft_result());	/* without destroying the engine, which would
+				 * need file descriptors */
 }
 
-/* The only local port of the range is already in use for that destination. */
+/* The range of local ports has one port, and that is already in use for the
+ * same destination. */
 static int hints_no_port(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
@@ -211,7 +216,8 @@ static int hints_filtered_thread(void)
 
 /* --- copies inside a host ------------------------------------------------- */
 
-/* The peer is on this host, and a filter forbids copies from it. */
+/* The peer is on this host, and a seccomp filter forbids the call that copies
+ * from its memory. */
 static int hints_filtered_copy(void)
 {
 	transfer_engine_t e = fx_engine("auto");
@@ -238,8 +244,8 @@ static int hints_filtered_copy(void)
 
 /* --- the data ports ------------------------------------------------------- */
 
-/* Submits one write of len bytes that must fail with that hint in its
- * record. */
+/* Submits a write of len bytes, which must fail. Checks that the hint in its
+ * error record contains `hint`. */
 static void hints_write(transfer_engine_t e, const struct fx_peer *peer,
 			uint64_t len, const char *hint, const char *name)
 {
@@ -283,8 +289,8 @@ static int hints_firewall(void)
 	return ft_result();
 }
 
-/* Drops packets above 1400 bytes, like a path with a smaller MTU whose ICMP
- * messages are dropped. */
+/* Drops packets of 1400 bytes and more. A path has this effect if its MTU is
+ * smaller and the ICMP messages about it are lost. */
 static int hints_black_hole(void)
 {
 	struct fx_buf mem = fx_buf_map(4096, -1);
@@ -342,8 +348,9 @@ int main(int argc, char **argv)
 		if (!pid) {
 			status = hints_cases[i].fn();
 			fflush(stdout);
-			/* LeakSanitizer's check at exit needs a thread and
-			 * ptrace, which the limits of some cases forbid. */
+			/* _exit skips LeakSanitizer's check, which needs a
+			 * thread and ptrace. The limits of some cases forbid
+			 * these. */
 			_exit(status);
 		}
 		if (pid < 0 || waitpid(pid, &status, 0) != pid)

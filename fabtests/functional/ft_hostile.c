@@ -21,11 +21,13 @@
 
 #define HOSTILE_MEM (8 * FX_MIB)
 #define HOSTILE_MOVES 40
-#define HOSTILE_HELD 64		/* silent connections held at a time */
-#define HOSTILE_FACTOR 8	/* tolerated slowdown */
+/* number of silent connections that are open at one time */
+#define HOSTILE_HELD 64
+#define HOSTILE_FACTOR 8	/* accepted slowdown of regular transfers */
 
-/* libfabric 1.17's tcp provider does not free its data about a client that
- * connected and sent nothing when the listener is closed. */
+/* Suppresses leaks in libfabric: when a listener of the tcp provider 1.17 is
+ * closed, it does not free its data about clients that connected and sent
+ * nothing. */
 const char *__lsan_default_suppressions(void)
 	__attribute__((visibility("default")));
 const char *__lsan_default_suppressions(void)
@@ -46,8 +48,9 @@ void hostile_frame(uint8_t head[HOSTILE_HEADER], uint8_t type, uint32_t length)
 }
 
 /*
- * Connects from another address of this host, so that the control channel's
- * rate limit for this client does not apply to the regular process.
+ * Connects from the address 127.0.0.66. The control channel limits the rate of
+ * each client address, so the limit for hostile clients does not affect the
+ * regular process.
  */
 int hostile_connect(const char *address)
 {
@@ -101,8 +104,8 @@ struct hostile_client {
 	const char *name;
 	void (*fn)(struct hostile_client *c);
 	uint64_t random;
-	unsigned int rounds;	/* completed rounds, accessed atomically */
-	bool stop;		/* accessed atomically */
+	unsigned int rounds;	/* number of completed rounds; atomic */
+	bool stop;		/* true: the client must end; atomic */
 };
 
 static void client_garbage(struct hostile_client *c)
@@ -162,7 +165,7 @@ static void client_nesting(struct hostile_client *c)
 	close(fd);
 }
 
-/* Sends an incomplete frame, one byte at a time. */
+/* Sends an incomplete frame, one byte every 2 ms. */
 static void client_drip(struct hostile_client *c)
 {
 	struct timespec pause = { .tv_nsec = 2000000 };
@@ -179,7 +182,7 @@ static void client_drip(struct hostile_client *c)
 	close(fd);
 }
 
-/* Holds many silent connections and closes them all at once. */
+/* Opens many connections that send nothing, and closes them after 50 ms. */
 static void client_silence(struct hostile_client *c)
 {
 	struct timespec pause = { .tv_nsec = 50000000 };
@@ -212,12 +215,14 @@ struct hostile_rig {
 	struct fx_buf mem;
 	struct fx_peer target;
 	segment_id_t seg;
-	uint64_t calm_ns;	/* duration of one undisturbed series, ns */
+	uint64_t calm_ns;	/* duration of a series without hostile clients,
+				 * ns */
 	uint64_t random;
 };
 
-/* Runs verified writes, each after opening the segment through the control
- * channel. Returns the duration in ns. */
+/* Makes HOSTILE_MOVES writes and checks their bytes. Opens the segment through
+ * the control channel before each. Returns the duration in ns; *good becomes
+ * false if a step fails. */
 static uint64_t honest_series(struct hostile_rig *rig, bool *good)
 {
 	uint64_t from = ft_now_ns();
@@ -259,8 +264,9 @@ static bool honest_series_beside(struct hostile_rig *rig, const char *address,
 	return ns <= HOSTILE_FACTOR * rig->calm_ns + 500000000;
 }
 
-/* Measures both series again if the attacked one is too slow, because the
- * machine may have become busy since the first measurement. */
+/* Checks that a hostile client does not slow down the regular transfers too
+ * much. If it does, measures again up to four times, with and without the
+ * client, because the machine may have become busy. */
 static void honest_beside(struct hostile_rig *rig, const char *address,
 			  const char *name,
 			  void (*fn)(struct hostile_client *c))
@@ -289,7 +295,8 @@ static void control_port(struct hostile_rig *rig)
 
 /* --- the rails' ports ---------------------------------------------------- */
 
-/* Returns in out the n-th "host:port" at which the target's rails listen. */
+/* Copies the n-th "host:port" at which a tcp rail of the target listens to
+ * `out`. Returns false if there is none. */
 static bool fabric_address(struct hostile_rig *rig, int n, char *out,
 			   size_t len)
 {
@@ -334,7 +341,8 @@ static void fabric_ports(struct hostile_rig *rig)
 	}
 }
 
-/* Checks that the target keeps no descriptor of the hostile clients. */
+/* Checks that the target closes the connections of hostile clients: its number
+ * of descriptors must return to `before`, except for a few. */
 static void nothing_is_kept(struct hostile_rig *rig, unsigned int before)
 {
 	char path[64];

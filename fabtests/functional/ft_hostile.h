@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /*
- * What an attacker can learn by watching the control channel: a frame consists
- * of "MRcc", version 1, type, flags (2 bytes), id (4), length (4) and the
- * payload. Numbers are big-endian.
+ * The frame format of the control channel, which an attacker can learn by
+ * watching it: "MRcc", version 1, type, flags (2 bytes), id (4), length (4),
+ * and the payload. Numbers are big-endian.
  */
 #define HOSTILE_HEADER 16
 #define HOSTILE_GET_DESC 2
@@ -17,16 +17,16 @@
 
 void hostile_frame(uint8_t head[HOSTILE_HEADER], uint8_t type, uint32_t length);
 
-/* Connects to "host:port". Returns the socket, or -1. */
+/* Connects to "host:port". Returns the socket, or -1 on failure. */
 int hostile_connect(const char *address);
 
-/* Sends as much as the socket accepts. Ignores errors. */
+/* Sends as many bytes as the socket accepts without waiting. Ignores errors. */
 void hostile_send(int fd, const void *bytes, size_t len);
 
 /* Closes the connection with a TCP reset. */
 void hostile_reset(int fd);
 
-/* ft_hostile_server.c: opens segments at peers that send false answers. */
+/* Opens segments at servers that send false answers (ft_hostile_server.c). */
 void hostile_servers(void);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_HOSTILE_H */

@@ -20,14 +20,15 @@
 /* A control port that sends the same answer to every request. */
 struct hostile_server {
 	int listener;
-	int stop[2];		/* a pipe that becomes readable when the server
-				 * must end */
+	int stop[2];		/* a pipe; the server ends when it becomes
+				 * readable */
 	char address[64];
 	pthread_t thread;
 	uint8_t answer[SERVER_TEXT + HOSTILE_HEADER];
 	size_t len;
-	bool drip;		/* sends one byte every 10 ms */
-	bool hang;		/* keeps the connection open after the answer */
+	bool drip;		/* true: sends one byte every 10 ms */
+	bool hang;		/* true: keeps the connection open after the
+				 * answer */
 };
 
 static bool server_stopped(const struct hostile_server *s, int ms)
@@ -52,7 +53,7 @@ static void server_answer(struct hostile_server *s, int fd)
 	}
 	if (!s->drip)
 		hostile_send(fd, s->answer, s->len);
-	/* Keep the connection until the client sends or closes. */
+	/* Keep the connection open until the client sends or closes it. */
 	while (s->hang && !server_stopped(s, 1))
 		if (poll(&p, 1, 0) > 0)
 			return;
@@ -113,7 +114,8 @@ static void server_text(struct hostile_server *s, const char *text, size_t len)
 	s->len = HOSTILE_HEADER + len;
 }
 
-/* Opens the server's segment, which must fail within the handshake's limit. */
+/* Starts the server and opens its segment. Checks that openSegment fails, and
+ * that it does so within 8 s. */
 static void server_refused(transfer_engine_t e, struct hostile_server *s,
 			   const char *name)
 {
@@ -190,8 +192,9 @@ static size_t server_true_text(const char *address, char *text, size_t size)
 	return have == len ? have : 0;
 }
 
-/* Replaces one to three bytes with characters that have a meaning in JSON, or
- * cuts the text. Returns the new length. */
+/* Copies the descriptor to `out` with one to three bytes replaced by characters
+ * that have a meaning in JSON, or cut at a random byte. Returns the new
+ * length. */
 static size_t server_mutate(const char *text, size_t len, char *out,
 			    uint64_t *random)
 {
@@ -207,7 +210,9 @@ static size_t server_mutate(const char *text, size_t len, char *out,
 	return len;
 }
 
-/* Opens the altered descriptor. If that succeeds, a write must end in time. */
+/* Opens the segment with the altered descriptor, which may fail. If it
+ * succeeds, submits a write. Returns false if the write does not end in
+ * time. */
 static bool server_try(transfer_engine_t e, struct fx_buf *mem,
 		       const char *address, uint64_t remote, unsigned int *opened)
 {

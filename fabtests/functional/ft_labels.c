@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Labels of registered memory, and registrations inside registered memory: a
- * peer registers, and this process finds the labels and transfers.
+ * Labels of registered memory, and nested registrations. A peer registers; this
+ * process looks up the labels and transfers.
  */
 
 #include <stdio.h>
@@ -12,10 +12,11 @@
 #include "fabtests/functional/fx.h"
 
 #define LABEL_MEM	(16 * FX_MIB)
-#define LABEL_POOL	(8 * FX_MIB)	/* the buffer at the start */
-#define LABEL_IN	(64 * FX_KIB)	/* offset of a range inside the
-					 * buffer */
-#define LABEL_LEN	(4 * FX_KIB)	/* length of this range */
+/* length of the buffer at the start of the peer's memory */
+#define LABEL_POOL	(8 * FX_MIB)
+/* offset of a nested registration in that buffer */
+#define LABEL_IN	(64 * FX_KIB)
+#define LABEL_LEN	(4 * FX_KIB)	/* length of that nested registration */
 #define LABEL_MANY	10000u
 
 #define LABEL_NESTED	((unsigned int)TE_REG_NESTED)
@@ -62,7 +63,8 @@ static void label_stop(struct label_rig *rig)
 	fx_buf_unmap(&rig->mem);
 }
 
-/* Returns true if the label has exactly one range, that of the peer's memory. */
+/* Returns true if te_segment_find finds exactly one range with this label:
+ * `len` bytes at the offset `off` of the peer's memory. */
 static bool label_is(struct label_rig *rig, const char *label, uint64_t off,
 		     uint64_t len)
 {
@@ -78,8 +80,8 @@ static bool label_is(struct label_rig *rig, const char *label, uint64_t off,
 	       !strcmp(b[0].label, label);
 }
 
-/* Returns true if the segment has no such label after its descriptor was read
- * again. */
+/* Reads the descriptor of the segment again. Returns true if it does not
+ * contain the label. */
 static bool label_absent(struct label_rig *rig, const char *label)
 {
 	struct te_buffer b;
@@ -158,7 +160,7 @@ static void label_twice(struct label_rig *rig)
 	      "label_of_unregistered_buffer_is_withdrawn");
 }
 
-/* A process that gets the descriptor as a blob finds the labels, too. */
+/* Checks that labels are found in a segment that was imported from a blob. */
 static void label_blob(struct label_rig *rig)
 {
 	transfer_engine_t other = fx_engine("tcp");
@@ -222,8 +224,8 @@ static void label_bad(struct label_rig *rig)
 	}
 }
 
-/* Looks up label number i of the peer. Returns 1 if the result is the range
- * that the peer registered with that label, otherwise 0. */
+/* Looks up the label t.i of the peer. Returns 1 if the result is the range that
+ * the peer registered with that label, and 0 otherwise. */
 static unsigned int label_right(struct label_rig *rig, unsigned int i)
 {
 	char label[32];
@@ -274,7 +276,8 @@ static void nested_refused(struct label_rig *rig)
 	      "only_an_existing_registration_is_unregistered");
 }
 
-/* Drops references while a transfer uses the range. */
+/* Drops the references to a nested registration while a transfer uses the
+ * range. The transfer must complete. */
 static void nested_dropped(struct label_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -313,8 +316,9 @@ static void nested_dropped(struct label_rig *rig)
 	      "reference_is_dropped_once");
 }
 
-/* Unregisters the buffer while references exist, and while a transfer writes to
- * it after they have been dropped. */
+/* Unregisters the buffer while nested registrations exist, which must be
+ * refused. Then drops them and unregisters the buffer while a transfer writes
+ * to it. */
 static void nested_outer(struct label_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -350,8 +354,8 @@ static void nested_outer(struct label_rig *rig)
 	      "label_of_unregistered_buffer_is_withdrawn");
 }
 
-/* One call registers a buffer and ranges inside it, another one unregisters
- * them in any order of the entries. */
+/* Registers a buffer and ranges inside it with one call, and unregisters all of
+ * them with another one. The order of the entries must not matter. */
 static void nested_together(struct label_rig *rig)
 {
 	unsigned char *p = fx_buf_map(FX_MIB, -1).p;
@@ -383,8 +387,8 @@ static void nested_together(struct label_rig *rig)
 	ft_ok(!te_unregister(rig->engine, list, sizeof(*list), 4) &&
 	      te_unregister(rig->engine, list, sizeof(*list), 4) == -3,
 	      "one_call_unregisters_all_of_them");
-	/* if no registered buffer contains the range, the flag has no effect
-	 * and the range becomes a buffer */
+	/* If no registered buffer contains the range, the flag has no effect:
+	 * the range becomes a buffer. */
 	ft_ok(!te_register(rig->engine, &list[2], sizeof(*list), 1) &&
 	      !te_register(rig->engine, &list[2], sizeof(*list), 1) &&
 	      !te_unregister(rig->engine, &list[2], sizeof(*list), 1) &&
@@ -394,8 +398,8 @@ static void nested_together(struct label_rig *rig)
 	      "range_that_was_registered_twice_is_unregistered_twice");
 }
 
-/* A program that was built with a release without labels passes smaller
- * structs. */
+/* Tests a program that was built with a release whose te_registration has no
+ * member for the label. */
 static void label_abi(struct label_rig *rig)
 {
 	struct fx_buf buf = fx_buf_map(FX_MIB, -1);
