@@ -141,8 +141,8 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	return engine_bounce_open(e, err);
 }
 
-/* Waits until the submitted tasks have ended. The data plane accepts no new
- * tasks afterwards. */
+/* Waits until the submitted tasks have ended, for at most MC_SLICE_TIMEOUT. The
+ * data plane accepts no new tasks afterwards. */
 static void engine_quiesce(struct engine *e)
 {
 	uint64_t until = tei_now_ns() +
@@ -151,8 +151,8 @@ static void engine_quiesce(struct engine *e)
 	engine_transports_drain(e, NULL, until);
 }
 
-/* Stops the engine without freeing anything. The engine may be incomplete,
- * because its creation has failed. */
+/* Stops the engine without freeing anything. Some members of the engine may be
+ * NULL, because its creation has failed. */
 static void engine_stop(struct engine *e)
 {
 	if (e->server)
@@ -162,20 +162,21 @@ static void engine_stop(struct engine *e)
 	if (e->dp)
 		tei_rail_notify_stop(e->dp);
 	engine_wait_shut(e);
-	/* before the withdrawal, because a worker thread may be publishing the
-	 * descriptor */
+	/* the workers are stopped before the descriptor is withdrawn, because
+	 * one of them may be publishing it */
 	engine_work_stop(e);
 	if (engine_published(e))
 		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
 					NULL);
 	if (e->dp)
 		engine_quiesce(e);
-	/* deadlines are in force until all waits above are over */
+	/* the deadline thread is stopped last, because deadlines must end tasks
+	 * during the waits above */
 	engine_deadline_stop(e);
 }
 
-/* Closes everything that the creation has opened, in reverse order. The engine
- * may be incomplete, because its creation has failed. */
+/* Closes everything that the creation has opened, in reverse order. Some
+ * members of the engine may be NULL, because its creation has failed. */
 static void engine_fini(struct engine *e)
 {
 	engine_stop(e);
@@ -320,8 +321,8 @@ static int engine_create(const struct te_engine_options *o, const char *call,
 	return 0;
 err_fini:
 	engine_fini(e);
-	/* the thread's last error must be the error of the creation, not an
-	 * error of the clean-up */
+	/* sets the thread's last error again, because the clean-up may have
+	 * replaced it with an error of its own */
 	tei_err_set_last(&err);
 err_free:
 	engine_free(e);
@@ -346,8 +347,9 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 	return e;
 }
 
-/* Returns true if a program built for a later version sets a field that this
- * version does not know. */
+/* Returns true if the options contain a field that this version does not know,
+ * and that field is not 0. Programs built for a later version may set such
+ * fields. */
 static bool engine_options_unknown(const void *options, size_t size)
 {
 	const unsigned char *p = options;
@@ -390,7 +392,8 @@ void destroyTransferEngine(transfer_engine_t engine)
 	struct engine *e = engine;
 	bool graceful;
 
-	/* in a child of fork, the engine belongs to the parent process */
+	/* returns in a child of fork, because the engine belongs to the parent
+	 * process */
 	if (!engine_from(engine))
 		return;
 	if (!engine_shutdown_enter(e, &graceful))

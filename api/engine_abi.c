@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The binary interface that earlier and later programs rely on: layouts that
- * never change, and outputs of the caller's size.
+ * The binary interface for programs that were built for an earlier or later
+ * version: checks that the layouts of structs have not changed, and fills
+ * outputs of the size that the caller passes.
  */
 #include "api/engine_int.h"
 
@@ -38,7 +39,8 @@ ABI_SIZE(te_remote, 16);
 ABI_AT(te_remote, length, 8);
 #endif
 
-/* These structs grow at the end; existing fields keep their place. */
+/* These structs grow only at the end; the offsets of existing fields do not
+ * change. */
 ABI_AT(te_engine_options, settings, 32);
 ABI_AT(te_error, text, 208);
 ABI_AT(te_rail_stats, rate, 280);
@@ -52,7 +54,7 @@ ABI_AT(te_request, cookie, 56);
 ABI_AT(te_registration, label, 32);
 #endif
 
-/* The enums have the width of the fields that hold them. */
+/* Fields of 32 bits hold the values of the enums. */
 _Static_assert(sizeof(enum te_rail_state) == sizeof(uint32_t),
 	       "enums are 32 bits wide");
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses of the data plane in descriptors.
+ * Conversion of the data plane's addresses to the form that descriptors use,
+ * and back.
  */
 #include <string.h>
 
@@ -8,8 +9,8 @@
 #include "meta/tei_meta_desc.h"
 
 /*
- * length of the protocol (4 bytes) and of its version (4 bytes), both
- * big-endian
+ * number of bytes before the address: the protocol and its version, 4 bytes
+ * each, both big-endian
  */
 #define ADDR_PREFIX 8
 

@@ -30,29 +30,34 @@
 #define ALLOC_1G	(UINT64_C(1) << 30)
 #define ALLOC_FLAGS	(TE_ALLOC_PRIVATE | TE_ALLOC_SMALL_PAGES | \
 			 TE_ALLOC_HUGE_PAGES | TE_ALLOC_STRICT)
-#define ALLOC_SAMPLE	64   /* number of pages whose node is checked */
-#define ALLOC_NODE_FULL (-1) /* the node has no room; not an errno value */
+#define ALLOC_SAMPLE	64   /* greatest number of pages of an allocation whose
+			      * NUMA node is looked up */
+#define ALLOC_NODE_FULL (-1) /* result of alloc_map: the node has not enough
+			      * memory; not an errno value */
 
 /* --- nodes --------------------------------------------------------------- */
 
-/* Pages of a node, from /proc/zoneinfo. */
+/* Numbers of pages of a NUMA node, summed up over its zones in
+ * /proc/zoneinfo. */
 struct alloc_zones {
 	uint64_t free;
 	uint64_t file;	  /* pages of the page cache, which the kernel can
 			   * reclaim */
 	uint64_t slab;	  /* pages of slabs, which the kernel can
 			   * reclaim */
-	uint64_t low;	  /* low watermark: number of pages of file and
-			   * slab that the kernel keeps */
-	uint64_t reserve; /* number of free pages that the kernel keeps */
+	uint64_t low;	  /* sum of the low watermarks; of `file` and of `slab`
+			   * the kernel keeps this number of pages, but at most
+			   * half of them */
+	uint64_t reserve; /* free pages that the kernel does not allocate */
 };
 
 /* Memory that te_alloc has allocated: a mapping of its own, or GPU memory.
  * Element of engine->memory.allocs. */
 struct engine_alloc {
 	struct engine_alloc *next;
-	bool gpu;			/* GPU memory; only addr, length and
-					 * node are used then */
+	bool gpu;			/* GPU memory: the other members except
+					 * next, addr, length and node are not
+					 * used */
 	void *base;			/* start of the mapping */
 	uint64_t span;			/* length of the mapping, bytes */
 	void *addr;			/* start of the caller's memory */
@@ -60,12 +65,13 @@ struct engine_alloc {
 					 * rounded up to pages, bytes */
 	uint64_t page;			/* page size, bytes */
 	uint32_t kind;			/* enum te_page_kind */
-	int node;			/* NUMA node, or -1 if several; of GPU
-					 * memory: device number */
+	int node;			/* NUMA node, or -1: several nodes; for
+					 * GPU memory the device number */
 };
 
-/* Adds the values in a line of /proc/zoneinfo. The line "protection" is the
- * last one that is used; it ends the numbers of a zone. */
+/* Adds the values in a line of /proc/zoneinfo to *z. *high and *managed keep
+ * values of the present zone until its line "protection", which is the last
+ * line of a zone that is used. */
 static void alloc_zone_line(struct alloc_zones *z, const char *line,
 			    uint64_t *high, uint64_t *managed)
 {
@@ -100,8 +106,8 @@ static uint64_t alloc_droppable(uint64_t pages, uint64_t low)
 	return pages - (pages / 2 < low ? pages / 2 : low);
 }
 
-/* Returns the number of bytes that the node can provide, computed as the kernel
- * computes MemAvailable. */
+/* Returns the number of bytes that can be allocated on the node. Computes them
+ * as the kernel computes MemAvailable for the whole machine. */
 static uint64_t alloc_node_available(int node)
 {
 	uint64_t high = 0, managed = 0, have;
@@ -122,8 +128,9 @@ static uint64_t alloc_node_available(int node)
 	return have * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns true if the node can provide that many bytes. Without this check, the
- * kernel could kill a process if it may not use another node. */
+/* Returns true if "size" bytes can be allocated on the node. The caller checks
+ * this because an allocation that is bound to one node does not fail; the
+ * kernel kills a process instead. */
 static bool alloc_fits(int node, uint64_t size)
 {
 	return numa_available() < 0 || size <= alloc_node_available(node);
@@ -137,8 +144,8 @@ static bool alloc_node_there(int node)
 	       numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned int)node);
 }
 
-/* Parses a location. Sets *gpu to true for GPU memory. Sets *node to the NUMA
- * node, -1 for any node, or the number of the GPU. */
+/* Parses a location. Sets *gpu to true if it is a GPU. Sets *node to the number
+ * of the GPU or of the NUMA node, or to -1 for any NUMA node. */
 static int alloc_where(const char *location, int *node, bool *gpu,
 		       struct tei_err *err)
 {
@@ -168,9 +175,9 @@ static int alloc_where(const char *location, int *node, bool *gpu,
 	return 0;
 }
 
-/* Returns the number of bytes that all nodes together can provide. The caller
- * checks this number, because the kernel kills a process instead of refusing an
- * allocation. */
+/* Returns the number of bytes that can be allocated on all nodes together. The
+ * caller checks this number, because a larger allocation would not fail; the
+ * kernel would kill a process instead. */
 static uint64_t alloc_available(void)
 {
 	unsigned long long kib = 0;
@@ -234,16 +241,17 @@ static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 			  sizeof(mask) * 8, 0))
 			return errno;
 	}
-	/* EINVAL: an older kernel, which allocates pages when they are touched.
-	 * EFAULT: the pool's remaining pages are on other nodes. */
+	/* EINVAL: the kernel is older and does not know MADV_POPULATE_WRITE; it
+	 * allocates the pages when they are accessed. EFAULT: the free pages of
+	 * the pool are on other nodes. */
 	if (!madvise(a->addr, a->length, MADV_POPULATE_WRITE) ||
 	    errno == EINVAL)
 		return 0;
 	return errno == EFAULT ? ENOMEM : errno;
 }
 
-/* Allocates huge pages of that size from the kernel's pool. Returns 0 or an
- * errno. */
+/* Allocates memory that consists of huge pages of "page" bytes from the
+ * kernel's pool. Returns 0 or an errno. */
 static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
 		      int node, bool strict)
 {
@@ -318,9 +326,9 @@ static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 	return 0;
 }
 
-/* Allocates memory from the pools of huge pages first, beginning with the
- * largest page size that does not exceed size. Then tries ordinary pages.
- * Returns 0, an errno or ALLOC_NODE_FULL. */
+/* Allocates memory. Tries the pools of huge pages first, beginning with the
+ * largest page size that does not exceed size, and then ordinary pages. Returns
+ * 0, an errno or ALLOC_NODE_FULL. */
 static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 		     int node)
 {
@@ -340,8 +348,8 @@ static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 	return alloc_pages(a, size, flags & TE_ALLOC_SMALL_PAGES, node, strict);
 }
 
-/* Returns the node of all pages that were sampled, or -1 if they are on several
- * nodes. */
+/* Looks up the NUMA node of up to ALLOC_SAMPLE pages. Returns the node if all
+ * of them are on the same one, otherwise -1. */
 static int alloc_node(const struct engine_alloc *a)
 {
 	void *pages[ALLOC_SAMPLE];
@@ -376,8 +384,9 @@ static int alloc_check(size_t size, uint64_t flags, bool gpu,
 				    "te_alloc: %s", !size ?
 				    "size 0 (must be at least 1)" :
 				    "unknown flags, or both TE_ALLOC_SMALL_PAGES and TE_ALLOC_HUGE_PAGES");
-	/* the available memory that the kernel reports does not include the
-	 * pools of huge pages */
+	/* The check against the available memory is left out for
+	 * TE_ALLOC_HUGE_PAGES, because the number that the kernel reports does
+	 * not include the pools of huge pages. */
 	if (size > UINT64_C(1) << 46 ||
 	    (size > have && !(flags & TE_ALLOC_HUGE_PAGES)))
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
@@ -423,8 +432,8 @@ static void alloc_link(struct engine *e, struct engine_alloc *a)
 	tei_mutex_unlock(&e->control);
 }
 
-/* Removes the memory from the list, so that only one of several concurrent
- * calls frees it. */
+/* Removes the memory from the list and returns it, so that only one of several
+ * concurrent calls frees it. Returns NULL if addr is not in the list. */
 static struct engine_alloc *alloc_unlink(struct engine *e, const void *addr)
 {
 	struct engine_alloc **p, *a = NULL;
@@ -491,7 +500,8 @@ int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	/* a caller cannot use the memory without its address */
+	/* refuses a struct without the member addr, because the caller could
+	 * not use the memory without its address */
 	if (!memory || memory_size < sizeof(memory->addr))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "te_alloc: memory is NULL, or memory_size has no room for the address");
@@ -525,9 +535,10 @@ err_free:
 }
 
 /*
- * Handles memory that the caller has already unregistered, or that another
- * thread is unregistering. Tries to register the memory again; this fails while
- * the memory is still in use, and the function then returns TEI_ERR_BUSY.
+ * Called by te_free for memory that the application has already unregistered,
+ * or that another thread is unregistering. Checks whether the memory is still
+ * in use by registering it again, which fails in this case. The function then
+ * returns TEI_ERR_BUSY.
  */
 static int alloc_unregistered(transfer_engine_t engine,
 			      const struct engine_alloc *a)
@@ -571,8 +582,7 @@ void engine_alloc_free_all(struct engine *e)
 
 	while ((a = e->memory.allocs)) {
 		e->memory.allocs = a->next;
-		if (!a->gpu) /* GPU memory was already freed by
-			      * tei_gpu_fini */
+		if (!a->gpu) /* tei_gpu_fini has already freed the GPU memory */
 			alloc_unmap(a);
 		free(a);
 	}

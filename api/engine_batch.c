@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batches. A batch id is generation << 32 | slot. The slots are freed only with
- * the engine, so the slot of a freed batch may still be accessed.
+ * Batches. A batch id is generation << 32 | index of the slot. Slots are freed
+ * only with the engine, so the slot of a freed batch may still be accessed.
  */
 #include "api/engine_int.h"
 
@@ -122,7 +122,7 @@ batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,
 {
 	struct engine_batch *b = NULL;
 	struct engine_task *tasks;
-	/* at least 1, so that tasks is not NULL */
+	/* an array of at least one element, so that tasks is not NULL */
 	size_t cap = batch_size ? batch_size : 1;
 	batch_id_t id;
 
@@ -155,8 +155,8 @@ batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,
 	b->deadline_set = false;
 	b->internal = internal;
 	b->gen++;
-	/* the id is not 0, because gen is odd; it is not INVALID_BATCH, because
-	 * the index is smaller */
+	/* the id is never 0, because gen is odd, and never INVALID_BATCH,
+	 * because the index of a slot is less than 0xffffffff */
 	id = engine_batch_id(b);
 	tei_mutex_unlock(&b->lock);
 	return id;

@@ -2,24 +2,25 @@
 /*
  * Segment descriptors as blobs, for applications that exchange them themselves:
  *
- *	 0  8  "moonrail"
- *	 8  2  version of this layout, 1
- *	10  2  length of this header, 24
- *	12  4  length of the payload
- *	16  4  0
- *	20  4  CRC-32C of the header with zeros here, then of the payload
- *	24     payload
+ * 	 0  8  "moonrail"
+ * 	 8  2  version of this layout, 1
+ * 	10  2  length of this header, 24
+ * 	12  4  length of the payload
+ * 	16  4  0
+ * 	20  4  CRC-32C of the header with zeros here, then of the payload
+ * 	24     payload
  *
  * Numbers are big-endian. The payload is the descriptor's JSON, as in a store.
- * The decoder for JSON exists already. It is strict, can read untrusted text,
- * does not depend on the byte order and skips the fields of later versions. A
- * binary format would need a second decoder with these properties, and would
- * save a third of a few kilobytes.
+ * The decoder for JSON exists already. It checks its input strictly, so the
+ * text may come from an untrusted process. It does not depend on the byte
+ * order, and it skips fields of later versions. A binary format would need a
+ * second decoder with these properties, and would make blobs of a few kilobytes
+ * only a third smaller.
  *
- * The memory keys in the payload are 0, because peers request the keys from
- * each other. Only for GPU memory, an importer must know whether keys exist. If
- * they exist, the blob contains keys with the value 1. If the keys are 0, the
- * memory is reached through remote bounce slots.
+ * The memory keys in the payload of host memory are 0, because an initiator
+ * requests the keys over the rails. For GPU memory the importer must know
+ * whether keys exist: the payload contains 1 if they exist. It contains 0 if
+ * the memory is reached through remote bounce slots.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -32,7 +33,7 @@
 #define BLOB_VERSION	1
 #define BLOB_HEAD	24
 #define BLOB_CRC_AT	20
-/* polynomial with its bits in reverse order */
+/* polynomial of CRC-32C, with its bits in reverse order */
 #define BLOB_CRC32C 0x82f63b78u
 
 static const char blob_magic[8] = { 'm', 'o', 'o', 'n', 'r', 'a', 'i', 'l' };
@@ -107,7 +108,7 @@ static int blob_copy_lists(const struct tei_meta_desc *from,
 	return ret;
 }
 
-/* Copies a descriptor without its keys. */
+/* Copies a descriptor for a blob, which contains no memory keys. */
 static int blob_strip(const struct tei_meta_desc *from,
 		      struct tei_meta_desc **out, struct tei_err *err)
 {
@@ -192,8 +193,8 @@ int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 
 /* --- import -------------------------------------------------------------- */
 
-/* Returns NULL if the blob is complete, otherwise a text that states the
- * fault. */
+/* Checks the header, the length and the checksum of a blob. Returns NULL if
+ * they are correct, otherwise a text that states the error. */
 static const char *blob_check(const uint8_t *p, size_t size)
 {
 	uint8_t head[BLOB_HEAD];
@@ -232,8 +233,8 @@ static int blob_decode(const uint8_t *p, size_t size,
 				   size - BLOB_HEAD, desc, err);
 	if (ret != TEI_ERR_JSON)
 		return ret;
-	/* all blobs that cannot be decoded get the same code; the decoder has
-	 * logged the details */
+	/* all blobs that cannot be decoded are refused with the same code; the
+	 * decoder has logged the details */
 	err->code = TEI_ERR_REJECTED;
 	tei_err_set_last(err);
 	return err->code;
@@ -247,8 +248,8 @@ static int blob_gone(const struct tei_meta_desc *desc, const char *why,
 			    "blob of segment '%.64s': %s", desc->name, why);
 }
 
-/* Returns true if the process has ended, according to the data plane or to
- * copies inside this host. */
+/* Returns true if the data plane or the local copies have found out that the
+ * process has ended. */
 static bool blob_process_gone(struct engine *e, const char *name,
 			      uint64_t incarnation)
 {
@@ -278,8 +279,8 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	int32_t got;
 	int ret;
 
-	/* files are refused: otherwise the author of the blob could choose
-	 * which files this process opens */
+	/* descriptors of files are refused, because otherwise the author of the
+	 * blob could choose which files this process opens */
 	if (desc->file_count)
 		return tei_err_fail(err, TEI_ERR_REJECTED, "engine",
 				    "files are opened by openSegment of nvmeof/NAME",

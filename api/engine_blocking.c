@@ -15,21 +15,22 @@
 #include "api/engine_int.h"
 #include "api/engine_refusal.h"
 
-/* number of requests for which struct blocking has room */
+/* number of requests that struct blocking holds without an allocation */
 #define BLOCKING_FEW 16
 
-/* One blocking call. The struct is on the stack of the calling thread. */
+/* A blocking call of the application. The struct is on the stack of the calling
+ * thread. */
 struct blocking {
 	struct engine *e;
 	const char *call;
 	struct transfer_request *reqs;
 	size_t n;
 	struct transfer_request few[BLOCKING_FEW];
-	/* the requests of te_submit_wait, which uses this member instead of
+	/* the requests of te_submit_wait; the other calls use the member
 	 * reqs */
 	const struct te_request *ranges;
-	size_t elem_size; /* size of an element of ranges, bytes; 0 if ranges is
-			   * not used */
+	size_t elem_size; /* size of an element of `ranges`, bytes; 0: reqs is
+			   * used instead of `ranges` */
 	uint64_t flags;
 };
 
@@ -44,13 +45,13 @@ static int blocking_refuse(const struct blocking *c, const char *text)
 struct blocking_walk {
 	const struct te_local *local;
 	const struct te_remote *remote;
-	size_t locals, remotes;		/* number of ranges that are left in
-					 * each list */
-	uint64_t local_off, remote_off; /* offsets in the present ranges,
-					 * bytes */
+	size_t locals, remotes;		/* number of ranges from the present one
+					 * to the end of each list */
+	uint64_t local_off, remote_off; /* offsets in the present range of each
+					 * list, bytes */
 };
 
-/* Allocates room for n requests. Returns 0 or 302 (no memory). */
+/* Sets c->reqs to an array for n requests. Returns 0 or 302 (no memory). */
 static int blocking_room(struct blocking *c, size_t n)
 {
 	c->reqs = c->few;
@@ -69,7 +70,8 @@ static void blocking_room_free(struct blocking *c)
 		free(c->reqs);
 }
 
-/* Fills in the request for the next part that is contiguous on both sides. */
+/* Adds the request for the next part that is contiguous on both sides, and
+ * advances *w past it. */
 static void blocking_part(struct blocking *c, struct blocking_walk *w,
 			  int opcode, segment_id_t id)
 {
@@ -98,8 +100,8 @@ static void blocking_part(struct blocking *c, struct blocking_walk *w,
 	}
 }
 
-/* Checks the ranges as a whole. After the split into parts, an overflow of an
- * address could no longer be detected. */
+/* Checks each range before the lists are divided into parts. In the parts, an
+ * overflow of an address could no longer be detected. */
 static int blocking_check(const struct blocking *c,
 			  const struct blocking_walk *w)
 {
@@ -126,8 +128,8 @@ static int blocking_check(const struct blocking *c,
 	return 0;
 }
 
-/* Fills in one request for each part of the two lists that is contiguous on
- * both sides. */
+/* Divides the two lists into parts that are contiguous on both sides, and adds
+ * one request for each part. Returns 0 or the code of the call. */
 static int blocking_parts(struct blocking *c, struct blocking_walk *w,
 			  int opcode, segment_id_t id)
 {
@@ -143,8 +145,8 @@ static int blocking_parts(struct blocking *c, struct blocking_walk *w,
 
 /* --- the wait ------------------------------------------------------------ */
 
-/* Sets the calling thread's last error to that of the first task with that
- * status. Returns the code of that error as a positive number. */
+/* Sets the calling thread's last error to the error record of the first task
+ * that has that status. Returns the code of the record as a positive number. */
 static int blocking_failed(struct engine *e, batch_id_t id, int status)
 {
 	struct tei_err err = { .code = TEI_ERR_MEMORY,
@@ -178,7 +180,8 @@ static void blocking_expire(struct engine *e, batch_id_t id)
 	engine_batch_unlock(b);
 }
 
-/* Waits until all tasks are terminal. Returns the code of the call. */
+/* Waits until all tasks are terminal. If the timeout passes before, ends the
+ * tasks that have not ended. Returns the code of the blocking call. */
 static int blocking_wait(struct engine *e, batch_id_t id, int64_t timeout_us)
 {
 	uint64_t deadline_ns = engine_wait_deadline(timeout_us);
@@ -216,8 +219,8 @@ static int blocking_run(struct blocking *c, int64_t timeout_us)
 	if (id == INVALID_BATCH)
 		return engine_refuse(c->call, ENGINE_REFUSE_CALL, 302, NULL,
 				     "no memory for a batch of %zu tasks", c->n);
-	/* keeps the engine from being freed between the wait and
-	 * engine_batch_free */
+	/* keeps the engine from being freed before engine_batch_free has
+	 * returned */
 	engine_wait_enter(c->e);
 	ret = blocking_submit(c, id);
 	if (!ret && c->n)

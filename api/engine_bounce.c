@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checks of the local memory of requests with TE_REQ_BOUNCE.
+ * Checks of the local memory of requests with TE_REQ_BOUNCE: which memory may
+ * be used without registration.
  */
 #include "api/transport_bounce.h"
 
@@ -21,7 +22,8 @@ enum engine_bounce_refusal engine_bounce_check(struct engine *e,
 		return ENGINE_BOUNCE_READ_ONLY;
 	if (engine_gpu_memory(e, (uintptr_t)addr, len))
 		return ENGINE_BOUNCE_GPU;
-	/* a part of the range may be registered for reading only */
+	/* refuses a read into a range of which a part is registered, because
+	 * that part may be registered for reading only */
 	if (write && tei_local_region_touches(e->local, addr, len))
 		return ENGINE_BOUNCE_PARTLY;
 	if (tei_topo_maps_check(NULL, addr, len, &base, &end) ==

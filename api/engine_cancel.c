@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Ends tasks early, at the request of the program or at the deadline of their
- * batch. Such a task ends when none of its operations is in progress any more.
- * So, as with every other task, the memory does not change after the end of the
- * task.
+ * batch. Such a task ends only when none of its operations is in progress any
+ * longer. So, as with every other task, its memory does not change after it has
+ * ended.
  */
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
@@ -14,8 +14,8 @@ void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 	const struct engine_transport_ops *run = NULL;
 	struct engine_task *t, *end = &b->tasks[first + n];
 
-	/* transports whose cancel does not wait come first, because another
-	 * transport may have to finish a part of a copy */
+	/* calls cancel_run first, which does not wait; cancel of the other
+	 * transports may have to wait until a part of a copy is complete */
 	for (t = &b->tasks[first]; t < end && !run; t++)
 		if (t->by->cancel_run && !engine_task_ended(t))
 			run = t->by;

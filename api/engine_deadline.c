@@ -2,11 +2,10 @@
 /*
  * Deadlines of batches. The batches that have one are in a heap, ordered by the
  * deadline. A thread sleeps until the earliest deadline and ends the unfinished
- * tasks of that batch. It is a separate thread because it may have to wait for
- * the lock of a batch, and for the part of a local copy that is being made. The
- * progress thread and the copy threads must not wait like that. The first
- * deadline starts the thread; if no batch has a deadline, the thread does not
- * exist.
+ * tasks of that batch. The thread is separate because it may have to wait for
+ * the lock of a batch, and until a part of a local copy is complete; the
+ * progress thread and the copy threads must not wait for these. The thread is
+ * started when the first batch gets a deadline.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +15,12 @@
 #include "util/thread.h"
 #include "util/world.h"
 
-/* Batches with a deadline, and the thread that ends their tasks. */
+/* The batches that have a deadline, and the thread that ends their tasks. */
 struct engine_timers {
 	struct tei_mutex lock;		/* leaf; guards the members below */
 	pthread_cond_t cond;
-	struct tei_heap heap; /* heap of engine_batch.timer */
+	struct tei_heap heap; /* heap of batches, linked by
+			       * engine_batch.timer */
 	bool started, stop;
 	pthread_t thread;
 };
@@ -30,7 +30,8 @@ static struct engine_batch *deadline_batch(struct tei_heap_node *n)
 	return tei_container_of(n, struct engine_batch, timer);
 }
 
-/* Ends the tasks of the batch, unless its deadline has changed. */
+/* Ends the unfinished tasks of the batch if the batch still has this
+ * deadline. */
 static void deadline_fire(struct engine_batch *b, uint64_t deadline_ns)
 {
 	tei_mutex_lock(&b->lock);
@@ -39,8 +40,9 @@ static void deadline_fire(struct engine_batch *b, uint64_t deadline_ns)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Removes the batch whose deadline has passed from the heap and returns it. If
- * there is none, sleeps and returns NULL. */
+/* If the earliest deadline has passed, removes its batch from the heap and
+ * returns it. Otherwise sleeps until that deadline or a signal, 1 s at most,
+ * and returns NULL. */
 static struct engine_batch *deadline_next(struct engine_timers *t,
 					  uint64_t *deadline_ns)
 	TEI_REQUIRES(t->lock)
@@ -164,8 +166,8 @@ void engine_deadline_submit(struct engine_batch *b)
 	uint64_t limit =
 		b->engine->settings.failure.transfer_timeout_s * TEI_NS_PER_SEC;
 
-	/* if the thread cannot be started, deadline_set logs that and the
-	 * batch has no deadline */
+	/* the result is ignored: if the deadline thread cannot be started,
+	 * deadline_set logs that, and the batch has no deadline */
 	if (limit && !b->deadline_set)
 		deadline_set(b, tei_now_ns() + limit);
 }

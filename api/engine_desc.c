@@ -47,8 +47,9 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 }
 
 /*
- * Returns the end of the largest range that begins at `at` and has one
- * location. Writes that location to where. parts is r->parts after parsing.
+ * Returns the end of the longest part of the region that begins at `at` and has
+ * a single location. Writes that location to "where". "parts" is the parsed
+ * form of r->parts.
  */
 static const char *engine_desc_part(const struct engine_region *r,
 				    const struct tei_topo_where *parts,
@@ -72,8 +73,8 @@ static const char *engine_desc_part(const struct engine_region *r,
 	return start + end;
 }
 
-/* Returns the length of the entry that begins at `at`. All bytes of an entry
- * have the same keys and the same location. */
+/* Returns the length of the region's entry that begins at `at`. An entry ends
+ * where the memory keys or the location change. */
 static uint64_t engine_desc_piece(struct engine *e,
 				  const struct engine_region *r,
 				  const struct tei_topo_where *parts,
@@ -124,7 +125,7 @@ int engine_desc_collect(struct engine *e,
 	return ret;
 }
 
-/* Adds one buffer for each entry of the region. */
+/* Adds one buffer to the descriptor for each entry of the region. */
 static int engine_desc_region(const struct engine_region *r,
 			      struct tei_meta_desc *desc, struct tei_err *err)
 {
@@ -146,7 +147,8 @@ static int engine_desc_region(const struct engine_region *r,
 	return ret;
 }
 
-/* Adds the labels of the region and of the nested registrations in it. */
+/* Adds the labels of the region and of its nested registrations to the
+ * descriptor. */
 static int engine_desc_labels(const struct engine_region *r,
 			      struct tei_meta_desc *desc, struct tei_err *err)
 {
@@ -176,10 +178,11 @@ int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 	int ret = 0;
 
 	/*
-	 * A registration sets the pieces of a region without this lock, and
-	 * sets listed with this lock. A region is left out if its number of
-	 * keys differs from that of desc, because it was registered before the
-	 * rails of desc changed.
+	 * A registration sets the member pieces of a region without
+	 * listing.lock; after that it sets the member listed with this lock. If
+	 * the number of keys of a region differs from the number of rails of
+	 * desc, the region was registered before these rails changed, and is
+	 * left out.
 	 */
 	for (i = 0; i < e->memory.n && !ret; i++) {
 		r = &e->memory.regions[i];

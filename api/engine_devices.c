@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Network devices that appear, change or disappear while the engine runs.
+ * Handles network devices that appear, change or disappear while the engine
+ * runs.
  */
 #include <string.h>
 
@@ -11,7 +12,8 @@
 #include "meta/tei_meta_name.h"
 #include "meta/tei_meta_server.h"
 
-/* time for which reports of changes are collected */
+/* time from the first report of a change to the refresh that handles all
+ * reports up to then */
 #define DEVICES_WAIT_NS (50 * TEI_NS_PER_MS)
 /* first back-off after an incomplete refresh */
 #define DEVICES_AGAIN_NS TEI_NS_PER_SEC
@@ -32,9 +34,9 @@ static uint32_t devices_refresh(struct engine *e) TEI_REQUIRES(e->control)
 }
 
 /*
- * Moves the control channel to an address that other hosts can reach. This is
+ * Moves the control channel to an address that other hosts can reach. A move is
  * necessary if no interface had such an address when the channel was bound, or
- * if the interfaces no longer have its address. Returns 0 if no move is
+ * if no interface has the channel's address any longer. Returns 0 if no move is
  * necessary or the channel has been moved.
  */
 static int devices_move_control(struct engine *e)
@@ -55,8 +57,8 @@ static int devices_move_control(struct engine *e)
 
 static void devices_later(struct engine *e, uint64_t due_ns);
 
-/* Opens rails for devices that have appeared. The data plane then requests a
- * publication. */
+/* Opens rails for network devices that have appeared. If the rails change, the
+ * data plane requests a publication of the descriptor. */
 static void devices_open(struct engine *e, const struct engine_work *w)
 {
 	struct tei_err err;
@@ -64,8 +66,8 @@ static void devices_open(struct engine *e, const struct engine_work *w)
 	uint32_t did;
 
 	(void)w;
-	/* while the engine is being created, the creation itself looks for
-	 * rails */
+	/* tries again later while the engine is being created, because the
+	 * creation itself opens rails */
 	if (!engine_published(e)) {
 		devices_later(e, tei_now_ns() + DEVICES_WAIT_NS);
 		return;
@@ -81,7 +83,8 @@ static void devices_open(struct engine *e, const struct engine_work *w)
 	}
 	stays = devices_move_control(e);
 	did = devices_refresh(e);
-	/* after an error the topology of the previous rails stays in use */
+	/* an error is ignored, because the topology of the previous rails then
+	 * stays in use */
 	if (did & TEI_RAIL_REFRESHED)
 		engine_topology_set(e, &err);
 	e->devices.again = stays || did & TEI_RAIL_REFRESH_AGAIN;

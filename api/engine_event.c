@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File descriptors for poll. Each one is an eventfd, which is readable exactly
- * while the program can fetch an end or a notification.
+ * Event file descriptors, for poll and epoll. Each one is an eventfd. It is
+ * readable exactly while the program can fetch the end of a batch or a
+ * notification.
  *
- * A submission arms its batch, and the end of the batch is reported once. The
- * thread that lowers pending to no task calls engine_event_ended. This function
- * checks pending again under events.lock; submissions to watched batches raise
- * pending under the same lock. Therefore, if an end was reported, the batch
- * still has no unfinished task when the file descriptor becomes readable. And
- * the file descriptor is no longer readable before a new task can end. If the
- * submission is refused after that, the earlier state is restored: an end that
- * was already reported is not reported again, and an end that was not fetched
- * yet can still be fetched.
+ * A submission arms its batch: the end of the batch is to be reported once. The
+ * thread that lowers pending to zero unfinished tasks calls engine_event_ended.
+ * This function checks pending again under events.lock, because a submission
+ * may have raised it meanwhile; submissions to batches with an event file
+ * descriptor raise pending under the same lock. Therefore two things hold. When
+ * a file descriptor becomes readable because a batch has ended, the batch still
+ * has no unfinished task. And a submission makes the file descriptor unreadable
+ * before one of its tasks can end. If such a submission is refused after that,
+ * the earlier state is restored: an end that was already reported is not
+ * reported again, and an end that was not fetched yet can still be fetched.
  *
  * events.lock is a leaf. It is held while an eventfd is read or written, which
  * does not block. It is also held while an eventfd is closed, so that no thread
@@ -35,8 +37,8 @@ static void event_raise(int fd)
 	(void)ret;
 }
 
-/* Makes the file descriptor unreadable. Returns false if the program has
- * already read it. */
+/* Makes the file descriptor unreadable. Returns false if it was unreadable
+ * already, because the program has read it. */
 static bool event_lower(int fd)
 {
 	uint64_t junk;
@@ -44,9 +46,10 @@ static bool event_lower(int fd)
 	return read(fd, &junk, sizeof(junk)) == sizeof(junk);
 }
 
-/* Makes the engine's file descriptor readable or unreadable, as required. If
- * again is true, writes even if the file descriptor should be readable already,
- * because the program may have read it. */
+/* Makes the engine's file descriptor readable if there is an ended batch or a
+ * notification to fetch, otherwise unreadable. If "again" is true, writes to
+ * the file descriptor even if it was made readable before, because the program
+ * may have read it. */
 static void event_settle(struct engine *e, bool again)
 	TEI_REQUIRES(e->events.lock)
 {
@@ -76,8 +79,8 @@ static bool event_has_ended(const struct engine_batch *b)
 		 ENGINE_PENDING_LEFT);
 }
 
-/* Reports the end of the batch if all its tasks have ended and the end was not
- * reported yet. */
+/* Reports the end of the batch if all its tasks have ended and their end was
+ * not reported yet. */
 static void event_notify(struct engine *e, struct engine_batch *b)
 	TEI_REQUIRES(e->events.lock)
 {
@@ -99,8 +102,7 @@ static void event_watched(struct engine_batch *b)
 	b->event_id = engine_batch_id(b);
 }
 
-/* Saves the fields that a submission changes, in case the submission is
- * refused. */
+/* Saves the fields of a batch that a submission changes, for event_restore. */
 static void event_keep(struct engine_batch *b)
 {
 	b->event_was = (struct engine_event_was){
@@ -250,8 +252,8 @@ static int event_open(int *fd)
 			    "eventfd: %s", strerror(errno));
 }
 
-/* Arms a batch that has tasks which were submitted before the engine's file
- * descriptor was opened. */
+/* Arms a batch whose tasks were submitted before the engine's file descriptor
+ * was opened, so that their end is reported, too. */
 static void event_adopt(struct engine_batch *b, void *arg)
 {
 	struct engine *e = arg;
@@ -288,7 +290,8 @@ int te_event_fd(transfer_engine_t engine)
 	tei_mutex_unlock(&e->events.lock);
 	if (ret || !first)
 		return ret ? ret : fd;
-	/* a program that polls the file descriptor does not drive progress */
+	/* reports a sleeping thread, because a program that polls the file
+	 * descriptor does not drive progress */
 	engine_transports_waiter(e, ENGINE_WAITER_SLEEPS);
 	engine_batch_each(e, event_adopt, e);
 	engine_event_notes(e);
@@ -308,8 +311,9 @@ static int event_watch(struct engine_batch *b)
 		b->event_armed = b->count > 0;
 	}
 	if (!ret && b->count && event_has_ended(b) && !b->event_armed)
-		event_batch_raise(b); /* the end of the batch was reported, but
-				       * not by this file descriptor */
+		event_batch_raise(b); /* the end of the batch was reported
+				       * before, but not through this file
+				       * descriptor */
 	event_notify(e, b);
 	if (!ret)
 		ret = b->event_fd;
@@ -337,7 +341,8 @@ int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id)
 	return ret;
 }
 
-/* Removes the ids of up to n ended batches from the list. */
+/* Removes up to n batches from the list of ended batches and writes their ids
+ * to ids[]. Returns their number. */
 static size_t event_take(struct engine *e, batch_id_t *ids, size_t n)
 {
 	struct engine_batch *b;
@@ -355,8 +360,8 @@ static size_t event_take(struct engine *e, batch_id_t *ids, size_t n)
 	return i;
 }
 
-/* Fills in an element. Returns false if the batch was freed or got more tasks
- * meanwhile. */
+/* Fills in *out for an ended batch. Returns false if the batch was freed, or
+ * more tasks were submitted to it, since it was removed from the list. */
 static bool event_fill(struct engine *e, batch_id_t id, struct te_ended *out)
 {
 	struct engine_batch *b = engine_batch_lock(e, id);

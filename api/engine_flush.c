@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Waiting for all submitted tasks, of one segment or of the engine. There are
- * no counters per segment, because every transfer would have to maintain them.
- * Instead, the call lists the batches that have unfinished tasks, and waits for
- * one batch after the other. The destruction of the engine waits for the whole
- * call, because the call accesses the engine between two batches.
+ * no counters of unfinished tasks per segment, because each transfer would have
+ * to change them. Instead, the call lists the batches that have unfinished
+ * tasks, and waits for one batch after the other. The destruction of the engine
+ * waits for the whole call, because the call accesses the engine between two
+ * batches.
  */
 #include <stdlib.h>
 
@@ -17,8 +18,8 @@ static const struct tei_err flush_no_segment = {
 	.text = "no such segment: closed or unknown id",
 };
 
-/* Batches with unfinished tasks, each with its number of tasks. The struct is
- * on the caller's stack. */
+/* The batches that had unfinished tasks when the call began, and the number of
+ * tasks that each of them had then. The struct is on the caller's stack. */
 struct flush {
 	struct flush_batch {
 		batch_id_t id;
@@ -62,9 +63,10 @@ static void flush_note(struct engine_batch *b, void *arg)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Finds the first unfinished task to seg, beginning with task *next. Returns
- * false if there is none. Also returns false if the batch was freed or reset,
- * because all its tasks must have ended then. */
+/* Finds the first unfinished task to the segment seg among the tasks that the
+ * batch had when the call began. Begins with task *next and sets *next to the
+ * task. Returns false if there is none, or if the batch was freed or reset,
+ * which means that those tasks have ended. */
 static bool flush_find(struct engine *e, const struct flush_batch *f,
 		       segment_id_t seg, uint32_t *next)
 {
@@ -113,7 +115,8 @@ static int flush_run(struct engine *e, segment_id_t seg, uint64_t deadline_ns)
 	for (i = 0; i < f.n && !ret; i++)
 		ret = flush_batch(e, &f.batches[i], seg, deadline_ns);
 	free(f.batches);
-	/* a batch that was freed meanwhile is not an error of this call */
+	/* restores the last error, because a batch that was freed during the
+	 * call is not an error of the call */
 	if (!ret || ret == TE_TIMED_OUT)
 		tei_err_set_last(&last);
 	return ret;

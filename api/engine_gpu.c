@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU memory: detection and registration. If a program has GPU memory, it has
- * loaded the driver. If the driver is not loaded, none of this code runs.
+ * GPU memory: detection and registration. A program that has GPU memory has
+ * loaded the GPU driver. If the driver is not loaded and no caller names a GPU
+ * as location, the GPU module is not opened.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -19,8 +20,8 @@ static struct tei_gpu *gpu_ctx(struct engine *e)
 
 /* --- memory -------------------------------------------------------------- */
 
-/* Opens the GPU module when the first GPU memory is registered. Adds all memory
- * registered before, because copies by the GPU may use it, too. */
+/* Opens the GPU module, if it is not open. Adds all registered memory to it,
+ * because copies by the GPU may also use host memory. */
 static int gpu_on(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
@@ -64,7 +65,7 @@ int engine_gpu_where(struct engine *e, void *addr, size_t len,
 	*device = -1;
 	if (gpu || tei_gpu_present())
 		ret = gpu_on(e, err);
-	/* without a usable driver no memory can be GPU memory */
+	/* without a usable driver the memory is host memory */
 	if (!gpu && (ret == TEI_ERR_NO_DEVICE || ret == TEI_ERR_UNSUPPORTED))
 		return 0;
 	if (!ret && e->gpu)
@@ -147,8 +148,8 @@ int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	struct tei_gpu *ctx = gpu_ctx(e);
 	int ret = ctx ? tei_gpu_mem_remove(ctx, addr, deadline_ns) : 0;
 
-	/* the memory was being unregistered when the first GPU memory was
-	 * registered */
+	/* not an error: when the GPU module was opened, the memory was being
+	 * unregistered, so it was not added */
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 

@@ -11,8 +11,9 @@
 #define HANDLE_MAX 1024 /* greatest number of engines in a process */
 
 static struct engine *handle_slots[HANDLE_MAX]; /* each entry is atomic */
-static uint32_t handle_used;			/* atomic: number of slots that
-						 * have been used so far */
+/* number of elements of handle_slots that have been used so far; the rest is
+ * NULL */
+static uint32_t handle_used;
 static uint32_t handle_forks;			/* atomic: fork generation of
 						 * this process */
 static pthread_once_t handle_once = PTHREAD_ONCE_INIT;

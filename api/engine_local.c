@@ -2,9 +2,9 @@
 /*
  * The local identity of a process, as the descriptor contains it. If there is a
  * shared secret, a keyed hash follows the identity. A kernel copy does not
- * involve the target, so the initiator must check the secret. If the initiator
- * has no secret or another one, it uses the rails instead, and the target
- * refuses its requests there.
+ * involve the target process, so the initiator itself must check that both have
+ * the same secret. If they differ, the initiator uses the rails instead, and
+ * the target refuses its requests there.
  */
 #include <assert.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Passing the log of the process to the program.
+ * te_set_log: passes the log lines of the process to a callback of the program.
  */
 #include "api/engine_int.h"
 

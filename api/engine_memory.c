@@ -16,13 +16,14 @@
 #include "util/text.h"
 
 #define MEMORY_ACCESS (TE_REG_PRIVATE | TE_REG_READ_ONLY)
-/* size of struct te_registration before label was added */
+/* size of struct te_registration in versions without the member label */
 #define MEMORY_ELEM_MIN offsetof(struct te_registration, label)
 
 /*
- * Finds the location of host memory. If said is "*", looks the location up;
- * otherwise the location is said. The location is "segments:…" if the memory
- * has several. The caller frees *out.
+ * Finds the location of host memory. If "said", the location that the caller
+ * states, is "*", looks up the NUMA nodes of the memory; otherwise uses "said".
+ * "where" is its parsed form. The result is "segments:…" if the memory has
+ * several locations. The caller frees *out.
  */
 static int memory_locate(const void *addr, size_t len, const char *said,
 			 const struct tei_topo_where *where, char **out,
@@ -42,8 +43,8 @@ static int memory_locate(const void *addr, size_t len, const char *said,
 				       "no memory for a region");
 }
 
-/* Sets the location of a region. Sets r->parts only if the region has several
- * locations. */
+/* Sets the location of a region from "said", the location that the caller
+ * states. Sets r->parts only if the region has several locations. */
 static int memory_place(struct engine *e, struct engine_region *r,
 			const char *said, struct tei_err *err)
 	TEI_REQUIRES(e->control)
@@ -155,7 +156,8 @@ struct engine_region *engine_memory_find(struct engine *e, const void *addr)
 	return i ? &e->memory.regions[i - 1] : NULL;
 }
 
-/* Removes the region from the table and from the published descriptor. */
+/* Removes the region from the table, and thereby from the own descriptor.
+ * Returns its contents. */
 static struct engine_region memory_take(struct engine *e,
 					struct engine_region *r)
 	TEI_REQUIRES(e->control)
@@ -177,7 +179,8 @@ static struct engine_region memory_take(struct engine *e,
 	return taken;
 }
 
-/* Adds the last n regions of the table to the published descriptor. */
+/* Adds the last n regions of the table to the own descriptor, if they are
+ * remotely accessible. */
 static int memory_list(struct engine *e, size_t n, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
@@ -226,8 +229,8 @@ static void memory_add_direct(struct engine *e, struct engine_region *r,
 	struct tei_err err;
 
 	r->direct = !engine_gpu_direct_add(e, r, remote, &err);
-	/* set even if no rail accepts the memory now, because a rail that
-	 * accepts it may be opened later */
+	/* r->remote is set even if no rail is open now, because a rail that
+	 * accepts the memory may be opened later */
 	r->remote |= remote && r->direct;
 	if (r->direct && tei_rail_mr_direct(e->dp, r->addr, r->length)) {
 		TEI_INFO("engine", "%p, %zu bytes of %s: transfers with other processes use the rails directly",
@@ -239,8 +242,8 @@ static void memory_add_direct(struct engine *e, struct engine_region *r,
 		 r->direct ? "no rail is open" : err.text);
 }
 
-/* Registers GPU memory. Bounce buffers are set up even if the rails accept the
- * memory, because a rail or a file may not. */
+/* Registers GPU memory. Sets up bounce buffers even if the rails accept the
+ * memory, because a rail that is opened later, or a file, may not. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
@@ -291,11 +294,11 @@ static int memory_refuse(const struct engine_region *r,
 }
 
 /*
- * Sets *access to the accesses to host memory that peers are allowed. If this
- * process cannot write to the memory, peers may only read it. If this process
- * cannot read it either, refuses the registration, because an access by a peer
- * would kill the process, or would break a connection that is also used for
- * other memory.
+ * Sets *access to the kinds of access to host memory that peers are allowed. If
+ * this process cannot write to the memory, peers may only read it. If this
+ * process cannot read it either, the registration is refused: an access by a
+ * peer would kill the process, or would break a connection that is also used
+ * for other memory.
  */
 static int memory_access(const struct engine_region *r,
 			 const struct tei_topo_maps *maps, uint32_t *access,
@@ -319,8 +322,8 @@ static int memory_access(const struct engine_region *r,
 	return 0;
 }
 
-/* Reads the process's mappings below the address until. Returns NULL if /proc
- * is not readable. The caller frees the result. */
+/* Reads the list of the process's mappings below the address "until". Returns
+ * NULL if /proc is not readable. The caller frees the result. */
 static struct tei_topo_maps *memory_maps(uint64_t until)
 {
 	struct tei_topo_maps *maps;
@@ -337,9 +340,9 @@ static int memory_add_local(struct engine *e, const struct engine_region *r)
 }
 
 /*
- * Registers a range inside a registered buffer once more. The transfers of the
- * range use the registration of the buffer, so the range must have the same
- * access.
+ * Registers a range inside the registered buffer "outer" as a nested
+ * registration. Transfers of the range use the registration of the buffer, so
+ * the range must have the access of the buffer.
  */
 static int memory_add_nested(struct engine *e, struct engine_region *outer,
 			     const struct te_registration *what,
@@ -369,8 +372,8 @@ static int memory_add_nested(struct engine *e, struct engine_region *outer,
 	return ret ? ret : engine_nested_add(e, outer, what, err);
 }
 
-/* Fills in a region that is to be registered. After an error the caller frees
- * the contents of *r. */
+/* Fills in the members of a region that is to be registered. The caller frees
+ * them with memory_free_region, even after an error. */
 static int memory_init(struct engine *e, const struct te_registration *what,
 		       struct engine_region *r, struct tei_err *err)
 	TEI_REQUIRES(e->control)
@@ -391,7 +394,7 @@ static int memory_init(struct engine *e, const struct te_registration *what,
 	return memory_place(e, r, what->location, err);
 }
 
-/* Registers a buffer without publishing it. After an error nothing is
+/* Registers a buffer without publishing it. After an error the buffer is not
  * registered. */
 static int memory_add(struct engine *e, const struct te_registration *what,
 		      const struct tei_topo_maps *maps, uint64_t call,
@@ -420,7 +423,8 @@ static int memory_add(struct engine *e, const struct te_registration *what,
 				   addr, length);
 	if (ret)
 		goto err_region;
-	/* the page tables of the process do not contain GPU memory */
+	/* GPU memory is not checked, because it is not mapped in this
+	 * process */
 	if (!r.gpu)
 		ret = memory_access(&r, maps, &access, err);
 	if (!ret)
@@ -464,8 +468,9 @@ err_region:
 
 /*
  * Restores the registration of GPU memory that could not be unregistered.
- * direct is true if the memory was registered on the rails. If cuFile has
- * already released the memory, file transfers use bounce buffers from now on.
+ * "direct" is true if the memory must be registered on the rails again. If
+ * cuFile has already released the memory, file transfers use bounce buffers
+ * from now on.
  */
 static void memory_again_gpu(struct engine *e, struct engine_region *r,
 			     bool direct)
@@ -499,8 +504,8 @@ static int memory_in_copy(const struct engine_region *r, int code,
 			    r->addr);
 }
 
-/* Unregisters GPU memory that is no longer published, and frees the region. If
- * the memory cannot be unregistered completely, *r describes what is still
+/* Unregisters GPU memory that is no longer published, and frees the region.
+ * After an error the region is not freed, and *r describes what is still
  * registered. */
 static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 			     uint64_t wait, struct tei_err *err)
@@ -519,8 +524,8 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 		}
 		r->direct = false;
 	}
-	/* the rails may have used up the time while they waited for a peer that
-	 * does not answer */
+	/* the wait gets a new time limit, because the rails may have waited for
+	 * the whole limit for a peer that does not answer */
 	until = tei_now_ns() + wait;
 	ret = engine_files_mem_remove(e, r->addr, until);
 	if (ret) {
@@ -538,9 +543,9 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 }
 
 /*
- * Unregisters host memory that is no longer published and that no copy inside
- * this host uses, and frees the region. If that fails, the memory stays
- * registered.
+ * Unregisters host memory that is no longer published and is already
+ * unregistered for copies inside this host. Then frees the region. After an
+ * error the memory is registered again as before.
  */
 static int memory_remove_rest(struct engine *e, struct engine_region r,
 			      uint64_t wait, struct tei_err *err)
@@ -570,8 +575,9 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	return ret;
 }
 
-/* Sorts GPU memory to the end, because GPU memory is not registered for copies
- * inside this host. Returns the number of regions of host memory. */
+/* Moves the regions of GPU memory to the end of the array, because GPU memory
+ * is not registered for copies inside this host. Returns the number of regions
+ * of host memory. */
 static size_t memory_part(struct engine_region *r, size_t n)
 {
 	struct engine_region other;
@@ -587,8 +593,9 @@ static size_t memory_part(struct engine_region *r, size_t n)
 	return host;
 }
 
-/* Unregisters n regions and returns the first error. The regions that are still
- * registered are then the first *left elements of r. */
+/* Unregisters n regions. Returns 0 or the first error. Regions that could not
+ * be unregistered are moved to the start of r, and *left is set to their
+ * number. */
 static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 			 size_t *left)
 {
@@ -643,9 +650,9 @@ void engine_memory_free_all(struct engine *e)
 }
 
 /*
- * Unregisters n regions that a failed call has removed from the table. If a
- * region is already in use, puts it back into the table without publishing it,
- * so that the application can unregister it.
+ * Unregisters n regions that a failed registration has removed from the table.
+ * If a region is already in use, puts it back into the table without publishing
+ * it, so that the application can unregister it later.
  */
 static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 {
@@ -664,16 +671,16 @@ static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 }
 
 /*
- * A registration that a call has made, while the call may still fail. A region
- * is found by its id, because other calls may have changed the table meanwhile.
+ * A registration made by a call that may still fail. Its region is found by the
+ * id, because other calls may have changed the table meanwhile.
  */
 struct memory_added {
 	const struct te_registration *what;
 	uint64_t id; /* id of the region; 0: a nested registration */
 };
 
-/* Returns the region, or NULL if the registration is nested or the region has
- * been unregistered. */
+/* Returns the region of a registration. Returns NULL if the registration is
+ * nested, or if the region has been unregistered meanwhile. */
 static struct engine_region *memory_added_region(struct engine *e,
 						 const struct memory_added *a)
 	TEI_REQUIRES(e->control)
@@ -684,7 +691,8 @@ static struct engine_region *memory_added_region(struct engine *e,
 	return r && r->id == a->id ? r : NULL;
 }
 
-/* Allows other calls to register ranges inside the n regions. */
+/* Ends the registration of n buffers: from now on other calls may register
+ * nested ranges inside them. */
 static void memory_settle(struct engine *e, const struct memory_added *added,
 			  size_t n)
 {
@@ -701,10 +709,10 @@ static void memory_settle(struct engine *e, const struct memory_added *added,
 }
 
 /*
- * Undoes the registrations of a failed call. Begins with the last one, because
- * nested registrations come after the regions around them. gone is an array for
- * n regions; the caller has allocated it before the registration, because this
- * function must not fail.
+ * Undoes the n registrations of a failed call, the last one first, because
+ * nested registrations come after the regions around them. "gone" is an array
+ * for n regions. The caller has allocated it before the registration, because
+ * this function must not fail.
  */
 static void memory_undo(struct engine *e, const struct memory_added *added,
 			size_t n, struct engine_region *gone)
@@ -725,8 +733,9 @@ static void memory_undo(struct engine *e, const struct memory_added *added,
 	memory_rollback(e, gone, k);
 }
 
-/* Puts regions that are still in use back into the table, and publishes them
- * again. The keys of the regions may have changed. */
+/* Puts regions that could not be unregistered, because they are in use, back
+ * into the table and publishes them again. Their memory keys may have
+ * changed. */
 static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 {
 	struct engine_pieces p;
@@ -751,8 +760,9 @@ static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 		engine_publish_regions(e, &err);
 }
 
-/* Drops the nested registrations of the list and removes them from it. Returns
- * the number of entries that are left. */
+/* Drops the nested registrations that the list names, and removes their entries
+ * from the list. Returns the number of entries that are left. Sets *published
+ * to true if the content of the descriptor has changed. */
 static size_t memory_drop_nested(struct engine *e, struct te_registration *list,
 				 size_t n, bool *published)
 	TEI_REQUIRES(e->control)
@@ -787,8 +797,9 @@ static int memory_absent(struct engine *e, const struct te_registration *what)
 		"%p is not the start of registered memory", what->addr);
 }
 
-/* Finds the region of an entry of a list. If the length in the entry is 0, the
- * region may have any length and label. */
+/* Finds the region that an entry of a list names. If the length in the entry is
+ * 0, the address alone decides; otherwise the length and the label must be
+ * equal, too. */
 static int memory_pick(struct engine *e, const struct te_registration *what,
 		       struct engine_region **out) TEI_REQUIRES(e->control)
 {
@@ -815,10 +826,10 @@ static int memory_pick(struct engine *e, const struct te_registration *what,
 }
 
 /*
- * Ends the registrations of a list. Of a nested registration, only lowers the
- * reference count. Removes the regions of the others from the descriptor; then
- * waits, without the control lock, for the tasks and peers that use these
- * regions. The list is used as working memory and overwritten.
+ * Ends the registrations that the list names. A nested registration only loses
+ * one reference. The regions of the other entries are removed from the
+ * descriptor; then the function waits, without the control lock, for the tasks
+ * and peers that use them. The list is overwritten.
  */
 static int memory_drop(struct engine *e, struct te_registration *list, size_t n)
 {
@@ -865,9 +876,9 @@ int unregisterLocalMemory(transfer_engine_t engine, void *addr)
 
 /*
  * Compares two entries for sorting. Buffers are ordered by length, so that an
- * error of a small buffer is found before large buffers are registered. Ranges
- * with TE_REG_NESTED come after the buffers, with the longest range first,
- * because a buffer must be registered before the ranges inside it.
+ * error of a small buffer is found before large buffers are registered. Entries
+ * with TE_REG_NESTED come after the others, the longest one first, because a
+ * buffer must be registered before the ranges inside it.
  */
 static int memory_order(const void *a, const void *b)
 {
@@ -895,9 +906,9 @@ static uint64_t memory_end(const struct te_registration *list, size_t n)
 }
 
 /*
- * Registers the buffers in order, up to the first error. Sets *done to the
- * number of registered buffers, and *listed to the number of those that change
- * the descriptor.
+ * Registers the buffers of the list in order and stops at the first error. Sets
+ * *done to the number of registered buffers, and *listed to the number of those
+ * that change the descriptor.
  */
 static int memory_add_all(struct engine *e, const struct te_registration *list,
 			  size_t n, struct memory_added *added, size_t *done,
@@ -957,8 +968,9 @@ static int memory_add_list(struct engine *e, struct te_registration *list,
 		ret = engine_publish_regions(e, &err);
 	if (ret && done) {
 		memory_undo(e, added, done, gone);
-		/* publishes the descriptor without the regions that were
-		 * removed again */
+		/* The store may list the regions that were registered and
+		 * removed again. A worker thread publishes the descriptor
+		 * without them. */
 		engine_publish_at(e, 0);
 	} else {
 		memory_settle(e, added, done);
@@ -1005,8 +1017,8 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	return ret;
 }
 
-/* Reads an element of the caller's array. Returns false if the element has
- * unknown flags, or if a field that this version does not know is not 0. */
+/* Reads element i of the caller's array. Returns false if the element has
+ * unknown flags, or if a member that this version does not know is not 0. */
 static bool memory_read(const void *entries, size_t elem_size, size_t i,
 			struct te_registration *out)
 {

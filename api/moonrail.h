@@ -60,19 +60,20 @@ struct te_error {
 
 /* te_error.flags: the target could not be fenced, so operations that were
  * posted may still write to its memory. The status of such a task is
- * STATUS_TIMEOUT in the calls of this header. getTransferStatus reports
- * STATUS_FAILED instead, unless MC_SLICE_TIMEOUT is set. */
+ * STATUS_TIMEOUT. Only getTransferStatus reports STATUS_FAILED for it if
+ * MC_SLICE_TIMEOUT is not set. */
 #define TE_ERROR_UNFENCED 1u
 /* te_error.flags: it is unknown whether the atomic was executed or the
  * notification was delivered. */
 #define TE_ERROR_UNKNOWN 2u
-/* te_error.flags: the descriptor of the segment that this process has is stale:
- * it lists memory that the target has since unregistered. */
+/* te_error.flags: this process's copy of the segment's descriptor is stale: it
+ * lists memory that the target has since unregistered. */
 #define TE_ERROR_STALE 4u
 
 /*
- * Copies the last error of the calling thread to *err, up to size bytes. Code
- * 0: no error yet. Returns 0, or -1 if err is NULL or size is 0.
+ * Copies the last error of the calling thread to *err, up to size bytes. The
+ * record has code 0 if the thread has had no error yet. Returns 0, or -1 if err
+ * is NULL or size is 0.
  */
 int te_last_error(struct te_error *err, size_t size);
 
@@ -109,8 +110,8 @@ typedef void (*te_log_fn)(int level, const char *module, const char *text,
  * Passes the log lines of the process to callback instead of standard error;
  * NULL restores standard error. MC_LOG_LEVEL selects the lines. Once this call
  * has returned 0, the previous callback is no longer running and is not called
- * again. Returns 0, or a negative code if a callback makes this call. Any
- * thread.
+ * again. Returns 0, or a negative code if it is called from a callback. Any
+ * thread may call it.
  */
 int te_set_log(te_log_fn callback, void *context);
 
@@ -126,7 +127,7 @@ struct te_engine_options {
 					 * createTransferEngine; required */
 	const char *ip;			/* address at which the control channel
 					 * listens and which it publishes */
-	uint32_t port;			/* port of the control channel */
+	uint32_t port;			/* TCP port of the control channel */
 	int32_t auto_discover;		/* 1: discover the topology and install
 					 * the matching transports */
 	/*
@@ -144,7 +145,7 @@ struct te_engine_options {
  * are copied. A setting is refused if it is malformed, unknown, out of range or
  * common to the whole process; te_last_error then names it, and for an unknown
  * name also the closest known one. Returns 0 and sets *engine, or returns a
- * negative code and leaves *engine unchanged. Any thread.
+ * negative code and leaves *engine unchanged. Any thread may call it.
  */
 int te_engine_create(const struct te_engine_options *options, size_t size,
 		     transfer_engine_t *engine);
@@ -152,9 +153,9 @@ int te_engine_create(const struct te_engine_options *options, size_t size,
 /* --- waiting and control of work ------------------------------------------ */
 
 /*
- * A time limit has passed. Returned by a wait whose timeout has passed, and by
- * a submission to a batch whose deadline has passed. The error record of a task
- * that the deadline ended has code -TE_TIMED_OUT.
+ * Returned by a wait whose timeout has passed, and by a submission to a batch
+ * whose deadline has passed. The error record of a task that was ended by the
+ * deadline of its batch has code -TE_TIMED_OUT.
  */
 #define TE_TIMED_OUT 9
 /* The error record of a cancelled task has code -TE_CANCELED. */
@@ -166,12 +167,12 @@ int te_engine_create(const struct te_engine_options *options, size_t size,
  * microseconds; 0 checks once, a negative value sets no limit. The calling
  * thread drives progress for MOONRAIL_SPIN_US, then sleeps.
  *
- * Return 0 if terminal, or TE_TIMED_OUT if not yet. Both fill *status, unless
- * it is NULL; for a batch with the worst status of its tasks, in the order
- * COMPLETED < CANCELED < FAILED < TIMEOUT < WAITING, and the sum of their
- * bytes. Return 1 if the engine, batch or task does not exist, if nothing was
- * submitted to the batch, or if the batch is freed or the engine is destroyed
- * during the wait.
+ * Return 0 if the task or batch is terminal, or TE_TIMED_OUT if the timeout has
+ * passed before. In both cases *status is filled in, unless status is NULL. For
+ * a batch it contains the worst status of the tasks, in the order COMPLETED <
+ * CANCELED < FAILED < TIMEOUT < WAITING, and the sum of their bytes. Return 1
+ * if the engine, batch or task does not exist, if nothing was submitted to the
+ * batch, or if the batch is freed or the engine is destroyed during the wait.
  */
 int te_wait_task(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 		 int64_t timeout_us, struct transfer_status *status);
@@ -203,10 +204,10 @@ int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
 /*
  * Returns a file descriptor for poll, select and epoll, or a negative code. The
  * file descriptor is readable exactly while te_ended_batches can fetch an ended
- * batch, or getNotifsFromEngine a notification. Every call returns the same
- * file descriptor. The engine owns it and closes it in destroyTransferEngine;
- * the program must not close it. A program that reads from it must call both
- * functions before it sleeps again.
+ * batch or getNotifsFromEngine can fetch a notification. Every call returns the
+ * same file descriptor. The engine owns it and closes it in
+ * destroyTransferEngine; the program must not close it. A program that reads
+ * from it must call both functions before it sleeps again.
  */
 int te_event_fd(transfer_engine_t engine);
 
@@ -223,11 +224,11 @@ struct te_ended {
 
 /*
  * Fetches the batches that have ended, including those that had ended when
- * te_event_fd was first called. Batches that have been freed are left out. Each
- * end is reported once. If more tasks are submitted to a batch before its end
- * is fetched, only the next end of that batch is reported. Fills up to *count
- * elements of elem_size bytes each, then sets *count to the number filled.
- * Returns 0 or -1.
+ * te_event_fd was first called. Batches that have been freed are left out. The
+ * end of a batch is reported once. If more tasks are submitted to a batch
+ * before its end is fetched, that end is not reported; the batch is reported
+ * when the new tasks have ended, too. Fills up to *count elements of elem_size
+ * bytes each, then sets *count to the number filled. Returns 0 or -1.
  */
 int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 		     size_t elem_size, size_t *count);
@@ -266,20 +267,20 @@ int te_batch_reset(transfer_engine_t engine, batch_id_t batch_id);
 int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id);
 
 /*
- * Request that a task, or every task of a batch, ends early. A task ends
- * CANCELED, unless it ends otherwise first. It becomes terminal soon, but not
- * necessarily before the call returns. Return 0, also if the task was terminal
- * already, or 1 if the engine, batch or task does not exist.
+ * Request that a task, or every task of a batch, ends early. A task ends as
+ * CANCELED if it does not end with another status before. It becomes terminal
+ * soon, but possibly after the call has returned. Return 0, also if the task
+ * was terminal already, or 1 if the engine, batch or task does not exist.
  */
 int te_cancel_task(transfer_engine_t engine, batch_id_t batch_id,
 		   size_t task_id);
 int te_cancel_batch(transfer_engine_t engine, batch_id_t batch_id);
 
 /*
- * Wait until all tasks that were submitted before the call are terminal:
- * te_flush those of one segment, te_drain those of the engine. timeout_us is
- * that of te_wait_task. Return 0, TE_TIMED_OUT, 1 if the engine or segment does
- * not exist or the engine is destroyed meanwhile, or 302 (no memory).
+ * te_flush waits until all tasks to one segment that were submitted before the
+ * call are terminal, te_drain does so for all tasks of the engine. timeout_us
+ * is that of te_wait_task. Return 0, TE_TIMED_OUT, 1 if the engine or segment
+ * does not exist or the engine is destroyed meanwhile, or 302 (no memory).
  */
 int te_flush(transfer_engine_t engine, segment_id_t segment_id,
 	     int64_t timeout_us);
@@ -295,7 +296,8 @@ int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
 		      uint64_t deadline_ns);
 
 /* Sets the deadline as te_batch_deadline does, timeout_us microseconds from
- * now. 0: the tasks end at once. A negative value removes the deadline. */
+ * now. If timeout_us is 0, the tasks end at once. A negative value removes the
+ * deadline. */
 int te_batch_timeout(transfer_engine_t engine, batch_id_t batch_id,
 		     int64_t timeout_us);
 
@@ -303,9 +305,11 @@ int te_batch_timeout(transfer_engine_t engine, batch_id_t batch_id,
 
 enum te_rail_state {
 	TE_RAIL_UP = 0,
-	TE_RAIL_SUSPECT = 1,	/* makes no progress; being checked */
-	TE_RAIL_DOWN = 2,	/* carries nothing */
-	TE_RAIL_PROBING = 3	/* repaired; carries a growing share */
+	TE_RAIL_SUSPECT = 1,	/* the rail makes no progress and is being
+				 * checked */
+	TE_RAIL_DOWN = 2,	/* the rail carries no data */
+	TE_RAIL_PROBING = 3	/* the rail is repaired and carries a growing
+				 * share */
 };
 
 /* Statistics of one rail. Counters start at 0 when the engine is created. */
@@ -325,7 +329,7 @@ struct te_rail_stats {
 	uint64_t inflight_max;	/* highest value of inflight_bytes */
 	uint64_t window;	/* bytes that may be posted at one time */
 	double rate;		/* service rate, bytes per second */
-	uint64_t state_changes;	/* changes of state */
+	uint64_t state_changes;	/* number of changes of state */
 };
 
 /*
@@ -377,12 +381,12 @@ int te_segment_find(transfer_engine_t engine, segment_id_t segment_id,
  * published the name; with P2PHANDSHAKE, where the name is the address, from
  * any engine. The segment need not be open. Blocks for at most timeout_us
  * microseconds, or MC_HANDSHAKE_CONNECT_TIMEOUT if timeout_us is negative. Any
- * thread.
+ * thread may call it.
  *
  * Returns 0, or a negative code with the reason in te_last_error: -1 (invalid
  * argument, or a name that is no address), -101 (unknown host), -102 (no
  * connection, or no answer in time), -104 (another process answers, or the
- * secrets differ), -200 (the metadata service does not have the name).
+ * shared secrets differ), -200 (the metadata service does not have the name).
  */
 int te_probe_peer(transfer_engine_t engine, const char *name,
 		  int64_t timeout_us);
@@ -487,30 +491,30 @@ struct te_request {
 
 /*
  * Adds count tasks to a batch, all of them or none. They are tasks of the batch
- * like those of submitTransfer. elem_size is the size of one element, at least
- * up to compare. An element larger than this library's struct is accepted if
- * all bytes beyond it are 0. flags must be 0. If count is 0, reqs is ignored
- * and nothing is added.
+ * like those of submitTransfer. elem_size is the size of one element, which
+ * must include all members up to compare. An element larger than this library's
+ * struct is accepted if all bytes beyond it are 0. flags must be 0. If count is
+ * 0, reqs is ignored and nothing is added.
  *
  * Returns 0, or a positive code; then no task was added and te_last_error names
  * the request and the fault:
  *
- *	1	the engine, batch or target does not exist; unknown opcode or
- *		flag; no range, or too many; length 0; a range that wraps;
- *		sides of different length; unaligned atomic; a field that the
- *		opcode does not use is not 0
- *	2	no room in the batch, or too many tasks queued
- *	3	a local range outside registered memory; or in GPU memory, if
- *		there are several ranges or it is the result of an atomic. With
- *		TE_REQ_BOUNCE: a local range that is not mapped, or in GPU
- *		memory; or a read into a range of which only a part is
- *		registered, or that is registered for reading only
- *	8	no transport or rail reaches the target; or several ranges or an
- *		atomic for files or GPU memory; or TE_REQ_BOUNCE for files, for
- *		GPU memory of this process, or for GPU memory of the target that
- *		the rails cannot access
- *	9	the deadline of the batch has passed
- *	302	no memory
+ * 	1	the engine, batch or target does not exist; unknown opcode or
+ * 		flag; no range, or too many; length 0; a range that wraps;
+ * 		sides of different length; unaligned atomic; a field that the
+ * 		opcode does not use is not 0
+ * 	2	no room in the batch, or too many tasks queued
+ * 	3	a local range outside registered memory; or in GPU memory, if
+ * 		there are several ranges or it is the result of an atomic. With
+ * 		TE_REQ_BOUNCE: a local range that is not mapped, or in GPU
+ * 		memory; or a read into a range of which only a part is
+ * 		registered, or that is registered for reading only
+ * 	8	no transport or rail reaches the target; or several ranges or an
+ * 		atomic for files or GPU memory; or TE_REQ_BOUNCE for files, for
+ * 		GPU memory of this process, or for GPU memory of the target that
+ * 		the rails cannot access
+ * 	9	the deadline of the batch has passed
+ * 	302	no memory
  */
 int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	      const struct te_request *reqs, size_t elem_size, size_t count,
@@ -567,8 +571,8 @@ int te_writev(transfer_engine_t engine, segment_id_t segment_id,
  * Submits requests as te_submit does, and waits until all of them have ended,
  * as te_read waits. Unlike te_read and te_write, it also takes unregistered
  * local memory (TE_REQ_BOUNCE), atomics, and requests to several segments.
- * elem_size and flags are those of te_submit;
- * count is at most 1048576. Cookies are ignored.
+ * elem_size and flags are those of te_submit. count is at most 1048576. The
+ * cookies of the requests are ignored.
  *
  * timeout_us has the meaning and the two exceptions that te_read states. An
  * atomic that the timeout has ended may still be executed if the record of
@@ -628,9 +632,10 @@ int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
 
 /*
  * Writes the topology that the engine uses to buf as JSON, an object that maps
- * each location to [[preferred rails], [other rails]], truncated as above. Returns
- * the length of the complete text without its terminator, -1, or -302 if memory
- * is short. An engine without a transport has the topology {}.
+ * each location to [[preferred rails], [other rails]], truncated to len bytes
+ * including the terminator. Returns the length of the complete text without its
+ * terminator, -1, or -302 if memory is short. An engine without a transport has
+ * the topology {}.
  */
 int te_topology_text(transfer_engine_t engine, char *buf, size_t len);
 
@@ -763,13 +768,14 @@ enum te_path_kind {
 };
 
 enum te_path_rank {
-	TE_PATH_NEAR = 0, /* preferred for that location */
-	TE_PATH_FAR = 1,  /* used when the preferred rails are full or
-			   * down */
-	TE_PATH_OFF = 2	  /* not used for that location */
+	TE_PATH_NEAR = 0, /* the local rail is preferred for the location */
+	TE_PATH_FAR = 1,  /* the local rail is used if the preferred ones are
+			   * full or down */
+	TE_PATH_OFF = 2	  /* the local rail is not used for the location */
 };
 
-/* te_path.flags */
+/* te_path.flags: the local rail is connected to the remote rail; always set for
+ * copies and files */
 #define TE_PATH_CONNECTED 1u
 
 struct te_path {
@@ -786,8 +792,9 @@ struct te_path {
 	char remote_rail[64];	/* rail of the peer; "" before its first
 				 * answer */
 	char remote_address[96];
-	char why_not_local[64];	/* why copies inside this host, although
-				 * allowed, are not possible, or "" */
+	char why_not_local[64];	/* why copies inside this host are not possible
+				 * although they are allowed; "" if they are
+				 * possible or not allowed */
 };
 
 /*
