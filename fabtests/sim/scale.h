@@ -3,15 +3,15 @@
 #define TEI_FABTESTS_SIM_SCALE_H
 
 /*
- * Counts the memory that one host of a simulation allocates. The program is
- * linked with --wrap for the functions of malloc. Memory that the simulator and
- * the simulated network allocate does not count.
+ * Counts the memory that host 0 of a simulation allocates. For this purpose,
+ * the program is linked with --wrap for the functions of malloc. Memory that
+ * the simulator and the simulated network allocate does not count.
  */
 
 #include <stdint.h>
 
-/* Bytes that host 0 has allocated and not freed, with the overhead of the
- * allocator. */
+/* Returns the number of bytes that host 0 has allocated and not freed,
+ * including the overhead of the allocator. */
 uint64_t scale_memory(void);
 
 #endif /* TEI_FABTESTS_SIM_SCALE_H */

@@ -29,8 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The shared object of the simulated fabric takes these functions from the
- * program. */
+/* The shared object libsim-fi.so uses these functions, so the program exports
+ * them. */
 #pragma GCC visibility push(default)
 
 #define SIM_US		UINT64_C(1000)
@@ -43,22 +43,22 @@
 
 /* --- a simulation --- */
 
-/* Starts a simulation with hosts 0 to hosts - 1, which all run. Only one
- * simulation can exist at a time. */
+/* Starts a simulation with `hosts` hosts, numbered from 0, which all run. Only
+ * one simulation can exist at a time. */
 void sim_begin(uint64_t seed, uint32_t hosts);
 /* Ends the simulation. Drops the events that have not run, and frees
  * everything, also the stacks of fibers that have not ended. */
 void sim_end(void);
 
-/* Runs all events with a time of at most until_ns, then sets the clock to
+/* Runs all events up to and including the time until_ns, then sets the clock to
  * until_ns. Called outside of fibers and events. */
 void sim_run(uint64_t until_ns);
-/* Runs events until done(arg) returns true or until until_ns. Returns the last
- * result of done. */
+/* Runs events until done(arg) returns true, but not beyond the time until_ns.
+ * Returns true if done(arg) has returned true. */
 bool sim_run_while(bool (*done)(void *arg), void *arg, uint64_t until_ns);
 
-/* Returns the virtual time in ns. It is never 0 and is the same for all hosts;
- * the clock of one host is sim_host_now. */
+/* Returns the virtual time in ns. It is never 0 and is the same for all hosts.
+ * The clock of one host (sim_host_now) may differ from it. */
 uint64_t sim_now(void);
 uint64_t sim_seed(void);
 /* Returns the number of events that have run. */
@@ -67,7 +67,8 @@ struct sim_host;
 /* Returns the host of the event that runs next, or NULL if there is no event or
  * if the event has no host. */
 struct sim_host *sim_next_host(void);
-/* Stops a debugger (SIGTRAP) before event number n runs. 0: never. */
+/* Raises SIGTRAP before event number `n` runs, so that a debugger stops there.
+ * If `n` is 0, raises no signal. */
 void sim_break_at(uint64_t n);
 
 /* Prints a message with the seed, the virtual time and the event number, and
@@ -79,17 +80,17 @@ void sim_fail(const char *format, ...)
 
 typedef void (*sim_event_fn)(void *arg);
 
-/* Identifies a pending event. An id is never used again for another event; 0 is
- * no event. */
+/* The id of a pending event. An id is not reused for another event. 0 means no
+ * event. */
 typedef uint64_t sim_event_id;
 
 /* Calls fn(arg) at the time when_ns, or as the next event if that time has
- * passed. There is no current host during the call. The network and scripts use
- * this function. fn must not block. */
+ * passed. There is no current host during the call. The network and the plan of
+ * faults use this function. fn must not block. */
 sim_event_id sim_at(uint64_t when_ns, sim_event_fn fn, void *arg);
-/* Does the same as sim_at, with host as the current host. While the host is
- * stopped, the event waits. If the host's process is killed, the event is
- * dropped, and arg is not freed. */
+/* Does the same as sim_at, but `host` is the current host during the call.
+ * While the host is stopped, the event waits. If the host's process is killed,
+ * the event is dropped, and arg is not freed. */
 sim_event_id sim_at_host(struct sim_host *host, uint64_t when_ns,
 			 sim_event_fn fn, void *arg);
 /* Drops a pending event. Returns false if the event has already run or was
@@ -100,21 +101,23 @@ bool sim_cancel(sim_event_id id);
 
 /*
  * A stream of random numbers. Each subject (one link, one host's workload, the
- * times of faults) has a stream of its own. A subject that takes fewer numbers
- * therefore does not change those of other subjects, and a failing schedule can
- * be made smaller. The owner may copy a stream.
+ * times of faults) has a stream of its own, so the number of values that one
+ * subject takes does not change the values of the others. Therefore faults can
+ * be left out of a failing simulation while the rest of it stays the same. The
+ * owner may copy a stream.
  */
 struct sim_rng {
 	uint64_t state;
 };
 
-/* Starts the random stream of a subject. number distinguishes subjects of the
- * same name. The stream depends only on subject, number and the seed. */
+/* Starts the random stream of a subject. `number` distinguishes subjects of the
+ * same name. The stream depends only on `subject`, `number` and the seed of the
+ * simulation. */
 void sim_rng_init(struct sim_rng *rng, const char *subject, uint64_t number);
 uint64_t sim_rng_next(struct sim_rng *rng);
 /* Returns a number from 0 to n - 1. n > 0. */
 uint64_t sim_rng_below(struct sim_rng *rng, uint64_t n);
-/* Returns a number from min to max. */
+/* Returns a number from min to max, both included. */
 uint64_t sim_rng_range(struct sim_rng *rng, uint64_t min, uint64_t max);
 /* Returns true with a probability of ppm / 1000000. */
 bool sim_rng_chance(struct sim_rng *rng, uint32_t ppm);
@@ -122,9 +125,10 @@ bool sim_rng_chance(struct sim_rng *rng, uint32_t ppm);
 /* --- hosts --- */
 
 /*
- * One simulated machine with one process. Killing the process drops its events,
- * and ends its fibers where they wait. Restarting the process gives it a new
- * life number. The memory of a killed process is not freed.
+ * One simulated machine with one process. If the process is killed, its events
+ * are dropped, its fibers end where they wait, and its memory is not freed. The
+ * host can then start a new process. Each process is a life of the host; the
+ * lives are numbered from 0.
  */
 
 /* Returns host number id. */
@@ -133,12 +137,13 @@ uint32_t sim_host_count(void);
 uint32_t sim_host_id(const struct sim_host *host);
 /* Returns the host whose code runs, or NULL. */
 struct sim_host *sim_host_current(void);
-/* Makes host (or NULL) the current host and returns the previous one. The
- * network calls it before it calls code of a host, and again afterwards to
- * restore the previous host. */
+/* Makes `host`, which may be NULL, the current host and returns the previous
+ * one. The network calls it before it calls code of a host, and again
+ * afterwards to restore the previous host. */
 struct sim_host *sim_host_enter(struct sim_host *host);
 
-/* Returns the number of restarts. */
+/* Returns the number of the host's present life, which is the number of its
+ * restarts. */
 uint32_t sim_host_life(const struct sim_host *host);
 bool sim_host_running(const struct sim_host *host);
 bool sim_host_killed(const struct sim_host *host);
@@ -155,12 +160,12 @@ uint64_t sim_host_now(const struct sim_host *host);
 /* Returns the random stream from which the library on the current host gets its
  * numbers. Each life of the host has another stream. */
 struct sim_rng *sim_host_random(void);
-/* Lets the host's clock jump forward. */
+/* Moves the host's clock forward by `ns`. */
 void sim_host_jump(struct sim_host *host, uint64_t ns);
 
-/* Calls fn(arg, host) after each change of a host's state. The network uses it
- * to close the connections of a killed process. At most 4 functions can be
- * added. */
+/* Makes the simulator call fn(arg, host) after each stop, resumption, kill or
+ * restart of a host. The network uses it to close the connections of a killed
+ * process. At most 4 functions can be added. */
 typedef void (*sim_host_fn)(void *arg, struct sim_host *host);
 void sim_host_watch(sim_host_fn fn, void *arg);
 
@@ -168,9 +173,9 @@ void sim_host_watch(sim_host_fn fn, void *arg);
 
 struct sim_fiber;
 
-/* Starts a fiber of the host; host NULL: the fiber belongs to no host. fn(arg)
- * runs later, at the present virtual time. name must be a constant string.
- * Returns the fiber, which the caller must join or detach. */
+/* Starts a fiber of `host`, or of no host if `host` is NULL. fn(arg) runs
+ * later, at the present virtual time. `name` must be a constant string. Returns
+ * the fiber, which the caller must join or detach. */
 struct sim_fiber *sim_fiber_start(struct sim_host *host, const char *name,
 				  void *(*fn)(void *), void *arg);
 /* Waits for the end of the fiber, frees it and returns the result of fn. */
@@ -181,17 +186,17 @@ bool sim_fiber_ended(const struct sim_fiber *fiber);
 /* Returns the fiber that runs, or NULL in an event and outside of sim_run. */
 struct sim_fiber *sim_fiber_current(void);
 
-/* Runs the other events of the present time first. May only be called in a
- * fiber. */
+/* Waits until the other events of the present time have run. May only be called
+ * in a fiber. */
 void sim_yield(void);
 /* Waits until the virtual time when_ns. May only be called in a fiber. */
 void sim_sleep_until(uint64_t when_ns);
-/* Waits until sim_wake(key) is called or until until_ns (SIM_NEVER: no limit).
- * key is any address except NULL and is only compared. Returns false if
- * until_ns was reached. May only be called in a fiber. */
+/* Waits until sim_wake(key) is called or until the time until_ns (SIM_NEVER: no
+ * limit). `key` is any address except NULL; it is compared but not accessed.
+ * Returns false if until_ns was reached. May only be called in a fiber. */
 bool sim_wait(const void *key, uint64_t until_ns);
-/* Wakes the first fiber that waits for the key, or all of them. They run at the
- * present time, in the order in which they began to wait. */
+/* Wakes the first fiber that waits for `key`, or all of them if `all` is true.
+ * They run at the present time, in the order in which they began to wait. */
 void sim_wake(const void *key, bool all);
 
 /* --- memory --- */
@@ -216,7 +221,8 @@ void sim_trace(uint32_t host, const char *kind, unsigned int n,
 		  (const uint64_t[]){ __VA_ARGS__ })
 /* Returns the hash of all records so far. */
 uint64_t sim_trace_hash(void);
-/* Calls fn for each later record; fn NULL: ends these calls. */
+/* Makes the simulator call fn for each later record. If fn is NULL, ends these
+ * calls. */
 typedef void (*sim_trace_fn)(void *arg, uint64_t now_ns, uint32_t host,
 			     const char *kind, unsigned int n,
 			     const uint64_t *numbers);
@@ -224,8 +230,8 @@ void sim_trace_record(sim_trace_fn fn, void *arg);
 
 /* --- the library --- */
 
-/* Makes tei_world the simulated world. Called once, before any other function
- * of the library. */
+/* Makes tei_world point to the simulated world. Called once, before any other
+ * function of the library. */
 void sim_world_install(void);
 
 #pragma GCC visibility pop

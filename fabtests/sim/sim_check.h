@@ -3,13 +3,13 @@
 #define TEI_FABTESTS_SIM_SIM_CHECK_H
 
 /*
- * Patterns in memory, and the tombstones that detect late bytes.
+ * Patterns in memory, and tombstones, which detect bytes that land too late.
  *
- * A slot is a range of a target's memory that one worker of one life of an
- * initiator uses, for one transfer at a time. While no transfer uses the slot,
- * the range of the last transfer holds a tombstone: a pattern that only the
- * checker writes. A byte that lands after its transfer has ended therefore
- * destroys the tombstone.
+ * A slot is a range of a target's memory. It belongs to one worker of one life
+ * of an initiator, which uses it for one transfer at a time. When a transfer
+ * has ended, its range in the slot is filled with a tombstone: a pattern that
+ * only the checker writes. A byte that lands after its transfer has ended
+ * therefore changes the tombstone.
  */
 
 #include <stdbool.h>
@@ -22,7 +22,7 @@ void sim_pattern_fill(void *p, size_t len, uint64_t seed);
  * none differs. */
 size_t sim_pattern_differs(const void *p, size_t len, uint64_t seed);
 
-/* The number of bytes before and after a range that must not change. */
+/* number of bytes before a range, and after it, that must not change */
 #define SIM_GUARD	32
 
 /* A range of memory with a tombstone. If len is 0, there is no tombstone. */
@@ -32,26 +32,26 @@ struct sim_tomb {
 	uint64_t seed;
 };
 
-/* Writes a tombstone over len bytes and the guards around them. Each call uses
- * another pattern. */
+/* Writes a tombstone over the `len` bytes at `at` and over the guards before
+ * and after them. Each call uses another pattern. */
 void sim_tomb_set(struct sim_tomb *tomb, char *at, size_t len);
-/* Fails the simulation if a byte of the tombstone has changed. what names the
- * owner of the range in the message. */
+/* Fails the simulation if a byte of the tombstone or of its guards has changed.
+ * `what` names the owner of the range in the message. */
 void sim_tomb_verify(const struct sim_tomb *tomb, const char *what);
-/* Does the same as sim_tomb_verify for the guards only; the bytes between them
- * may have changed. */
+/* Checks only the guards of the tombstone; the bytes between them may have
+ * changed. */
 void sim_tomb_verify_guards(const struct sim_tomb *tomb, const char *what);
 
 /*
  * Reports that a check has failed: prints the text and ends the process with
- * status SIM_EXIT_FOUND. A parent process then searches for a smaller plan of
- * faults.
+ * status SIM_EXIT_FOUND. The parent process of a simulation then searches for a
+ * smaller plan of faults.
  */
 #define SIM_EXIT_FOUND	3
 void sim_found(const char *format, ...)
 	__attribute__((format(printf, 1, 2), noreturn));
 
-/* Calls fn before the process ends because of sim_found. */
+/* Makes sim_found call fn before it ends the process. */
 void sim_on_found(void (*fn)(void));
 
 #endif /* TEI_FABTESTS_SIM_SIM_CHECK_H */

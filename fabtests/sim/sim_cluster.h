@@ -3,9 +3,9 @@
 #define TEI_FABTESTS_SIM_SIM_CLUSTER_H
 
 /*
- * The processes of the simulated hosts: each has a data plane with one rail per
- * NIC, registered memory, and peers. A table in the simulator stands for the
- * metadata store.
+ * The processes of the simulated hosts. Each process has a data plane with one
+ * rail per NIC, registered memory, and peers. A table in the simulator replaces
+ * the metadata store.
  */
 
 #include <stdbool.h>
@@ -16,20 +16,22 @@
 #include "prov/rail/tei_rail.h"
 #include "util/settings.h"
 
-#define SIM_CHUNKS	4		/* registered regions of a process */
+#define SIM_CHUNKS	4		/* number of registered regions (chunks)
+					 * of a process */
 
-/* The parameters of a simulation. They do not change after sim_cluster_open. */
+/* The parameters of a simulation. They do not change after
+ * sim_cluster_begin. */
 struct sim_conf {
 	uint32_t hosts, rails;
 	uint32_t workers;		/* number of workers per host */
-	uint64_t pause_ns;		/* mean pause of a worker between two
-					 * operations */
+	uint64_t pause_ns;		/* mean time that a worker waits between
+					 * two operations */
 	uint64_t until_ns;		/* end of the workload */
 	bool verbs;			/* NICs behave like verbs devices */
 	size_t chunk;			/* size of a registered region, bytes */
 };
 
-/* One life of a host's process. cluster_start makes it, and it is kept until
+/* One process of a host. cluster_start creates it. It exists until
  * sim_cluster_end, because a killed process frees nothing. */
 struct sim_proc {
 	struct sim_node *node;
@@ -37,12 +39,15 @@ struct sim_proc {
 					 * NULL */
 	uint64_t incarnation;
 	char name[32];
-	struct tei_rail_dp *dp;		/* NULL if it is not open */
-	struct tei_rail_peer **peers;	/* peer objects, one per host; NULL if
-					 * the process has none for the host */
-	bool leaving;			/* the process starts no new
-					 * operations */
-	uint32_t busy;			/* fibers that use the process */
+	struct tei_rail_dp *dp;		/* data plane; NULL if it is not open */
+	struct tei_rail_peer **peers;	/* peer objects, indexed by host; NULL
+					 * if the process has none for the
+					 * host */
+	bool leaving;			/* the process is closing or has closed
+					 * its data plane; it starts no new
+					 * operation */
+	uint32_t busy;			/* number of fibers that use the
+					 * process */
 	void *work;			/* data of the workload */
 };
 
@@ -50,14 +55,16 @@ struct sim_proc {
 struct sim_node {
 	struct sim_host *host;
 	uint32_t id;
-	struct sim_proc *proc;		/* the present process, or the last
-					 * one */
-	char *chunk[SIM_CHUNKS];	/* registered regions, at the same
-					 * addresses in each life */
+	struct sim_proc *proc;		/* the running process, or the last one;
+					 * NULL before the first one */
+	char *chunk[SIM_CHUNKS];	/* memory of the registered regions; the
+					 * addresses are the same in each
+					 * life */
 	bool registered[SIM_CHUNKS];
-	uint64_t since_ns[SIM_CHUNKS];	/* time at which registered changed
+	uint64_t since_ns[SIM_CHUNKS];	/* time at which `registered` changed
 					 * last */
-	/* the metadata store's record of the process */
+	/* The members incarnation to ncontacts are the record of the process in
+	 * the metadata store. */
 	uint64_t incarnation;		/* incarnation of the process; 0: the
 					 * store has no record */
 	struct tei_rail_addr contacts[TEI_RAIL_CONTACTS];
@@ -65,12 +72,12 @@ struct sim_node {
 	struct sim_rng rng;
 };
 
-/* The callbacks of the workload that uses the processes. */
+/* The functions of the workload, which the processes call. */
 struct sim_work_ops {
-	/* Starts the work of a process whose data plane is open. Called in a
-	 * fiber of the host. */
+	/* Called when the data plane of a process is open, in a fiber of the
+	 * host: starts the work of the process. */
 	void (*start)(struct sim_proc *proc);
-	/* Called when the process of the host was killed or has left. */
+	/* Called when the process was killed or has closed its data plane. */
 	void (*gone)(struct sim_proc *proc);
 	/* Called when a notification was delivered to the process. */
 	void (*notified)(struct sim_proc *proc, const char *name,
@@ -78,10 +85,11 @@ struct sim_work_ops {
 };
 
 /* Creates the nodes and starts their processes at random times in the first
- * second. conf and ops must stay valid. */
+ * second. `conf` and `ops` must stay valid. */
 void sim_cluster_begin(const struct sim_conf *conf,
 		       const struct sim_work_ops *ops);
-/* Frees what killed and closed processes have left. Called after sim_end. */
+/* Frees the nodes and all processes, including the killed ones. Called after
+ * sim_end. */
 void sim_cluster_end(void);
 const struct sim_conf *sim_cluster_conf(void);
 struct sim_node *sim_cluster_node(uint32_t id);
@@ -92,23 +100,24 @@ struct sim_node *sim_cluster_self(void);
 void sim_cluster_kill(struct sim_node *node);
 /* Starts a new process on a node whose process was killed or has left. */
 void sim_cluster_restart(struct sim_node *node);
-/* Makes the process end its work and close its data plane, in a fiber of its
- * own. */
+/* Starts a fiber that ends the work of the process and closes its data
+ * plane. */
 void sim_cluster_leave(struct sim_node *node);
-/* Returns true if the process has a data plane and is not leaving. */
+/* Returns true if the host runs and its process has a data plane and is not
+ * leaving. */
 bool sim_cluster_up(const struct sim_node *node);
 
-/* Returns the process's peer object for the present incarnation of another
- * host. The process holds the reference until it needs a newer peer object.
- * Returns NULL if the store has no record of the host. */
+/* Returns the peer object of `proc` for the present process of host `to`.
+ * `proc` holds the reference until that host has a newer process. Returns NULL
+ * if the store has no record of the host. */
 struct tei_rail_peer *sim_cluster_peer(struct sim_proc *proc, uint32_t to);
 
 /* Closes the data planes of all hosts at the end of the simulation. Returns
- * false if not all are closed at until_ns. */
+ * false if one of them is still open at the time until_ns. */
 bool sim_cluster_close(uint64_t until_ns);
 
-/* sim_cluster_disturb records that a fault may have effects until until_ns.
- * sim_cluster_calm_since returns the latest of the recorded times. */
+/* sim_cluster_disturb records that a fault may have effects until the time
+ * until_ns. sim_cluster_calm_since returns the latest of the recorded times. */
 void sim_cluster_disturb(uint64_t until_ns);
 uint64_t sim_cluster_calm_since(void);
 

@@ -7,26 +7,27 @@
 #include "fabtests/sim/sim.h"
 #include "util/list.h"
 
-/* largest number of functions that sim_host_watch can add */
+/* maximum number of functions that sim_host_watch can add */
 #define SIM_WATCHERS	4
 
-/* One simulated machine with one process. sim_begin makes it, sim_end frees
+/* One simulated machine with one process. sim_begin creates it, sim_end frees
  * it. */
 struct sim_host {
 	uint32_t id;
-	uint32_t life;			/* number of restarts */
+	uint32_t life;			/* number of the host's present life */
 	bool stopped;
 	bool killed;
 	struct sim_rng random;		/* random stream of the library on this
 					 * host */
-	uint64_t jumped_ns;		/* sum of the clock's jumps, ns */
+	uint64_t jumped_ns;		/* time by which the clock has jumped
+					 * forward so far, ns */
 	struct tei_list held;		/* list of sim_event.link: events that
 					 * wait until the stopped host is
 					 * resumed */
 };
 
-/* A pending event. sim_at makes it. It is freed when it has run or is
- * dropped. */
+/* A pending event. sim_at or sim_at_host creates it. It is freed when it runs
+ * or is dropped. */
 struct sim_event {
 	uint64_t when_ns;
 	uint64_t seq;			/* order among events of the same
@@ -34,12 +35,13 @@ struct sim_event {
 	sim_event_fn fn;
 	void *arg;
 	struct sim_host *host;		/* NULL: the event belongs to the
-					 * network or to a script */
+					 * network or to the plan of faults */
 	uint32_t life;			/* number of the host's life in which
-					 * the event was made */
+					 * the event was added */
 	uint32_t slot;			/* index in the table of events */
-	size_t place;			/* index in the heap; SIZE_MAX: a
-					 * stopped host holds the event */
+	size_t place;			/* index in the heap; SIZE_MAX if the
+					 * event is in the list `held` of a
+					 * stopped host */
 	struct tei_list link;
 };
 
@@ -47,10 +49,10 @@ struct sim_event {
 
 void sim_event_begin(void);
 void sim_event_end(void);
-/* Puts the events that a stopped host has held into the queue again, in the
- * same order. */
+/* Moves the events in `held` of a resumed host back into the heap, in the same
+ * order. */
 void sim_event_release(struct sim_host *host);
-/* Drops the events that the killed host has held. */
+/* Frees the events in `held` of a host that was killed or ends. */
 void sim_event_drop(struct sim_host *host);
 
 /* --- sim_fiber.c --- */

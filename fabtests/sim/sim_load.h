@@ -10,15 +10,16 @@
  *
  * The checks:
  * - When a transfer ends as COMPLETED, all its bytes are in place (law 1).
- * - After the end of a transfer no byte changes, neither in the target's memory
- *   (unless the transfer ended UNFENCED) nor in local memory (law 2).
+ * - After the end of a transfer no byte changes, neither in local memory nor in
+ *   the target's memory (law 2). Bytes in the target's memory may change after
+ *   a transfer has ended as UNFENCED.
  * - No byte next to the range of a transfer changes.
  * - Each task ends once, and within SIM_LOAD_LIMIT seconds (law 3).
  * - A task ends as COMPLETED if there was no fault for some time before.
- * - An atomic is executed exactly once if it ends as COMPLETED. It is not
- *   executed at all if it ends with another result that is not marked as
- *   unknown. It is executed at most once in any case (law 13). The same holds
- *   for notifications, which also arrive in order.
+ * - An atomic that ends as COMPLETED was executed exactly once. An atomic that
+ *   ends with another result was not executed, unless the result is marked as
+ *   unknown: then it was executed at most once (law 13). The same holds for
+ *   notifications, which also arrive in order.
  * - After memory is unregistered, no peer reads or writes it.
  */
 
@@ -34,29 +35,30 @@ struct sim_work_ops;
 struct tei_err;
 struct tei_rail_task;
 
-/* longest time until a task must end, s */
+/* time within which a task must end, s */
 #define SIM_LOAD_LIMIT	90
 
 /* Counts since the start of the simulation. */
 struct sim_load_stats {
 	uint64_t ops;			/* operations that have ended */
-	uint64_t ends[4];		/* tasks, indexed by enum
-					 * tei_rail_end */
+	uint64_t ends[4];		/* numbers of ended tasks, indexed by
+					 * enum tei_rail_end */
 	uint64_t bytes;			/* bytes of completed transfers */
-	uint64_t atomics, notes;	/* completed atomics and completed
-					 * notifications */
+	uint64_t atomics, notes;	/* numbers of completed atomics and of
+					 * completed notifications */
 	uint64_t revoked;		/* number of unregistrations */
 	uint64_t slowest_ns;		/* longest duration of a task, ns */
 };
 
 extern const struct sim_work_ops sim_load_ops;
 
-/* Sets conf->chunk to the number of bytes that the slots need. Called before
- * sim_cluster_begin. */
+/* Sets conf->chunk to the number of bytes that the slots of the workload need.
+ * Called before sim_cluster_begin. */
 void sim_load_size(struct sim_conf *conf);
 /* Allocates the slots. Called after sim_cluster_begin. */
 void sim_load_begin(void);
-/* Verifies all slots that no transfer may write to at present. */
+/* Verifies the tombstones of all slots and of the workers' local memory, and
+ * the counters. Called when no transfer is in progress. */
 void sim_load_verify(void);
 void sim_load_end(void);
 const struct sim_load_stats *sim_load_stats(void);

@@ -11,18 +11,18 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* largest number of faults in a plan */
+/* maximum number of faults in a plan */
 #define SIM_PLAN_MAX	4096
 
-/* Makes a plan of n faults for the time between from_ns and until_ns, and adds
- * their events. left_out is indexed by the number of a fault; if it is not
- * NULL, the faults whose entry is true do not happen. */
+/* Makes a plan of `n` faults between from_ns and until_ns, and adds their
+ * events. If `left_out` is not NULL, it is indexed by the number of a fault,
+ * and faults whose entry is true do not happen. */
 void sim_plan_begin(uint32_t n, uint64_t from_ns, uint64_t until_ns,
 		    const bool *left_out);
-/* Ends all faults: all paths are open, all cables are plugged in, and no host
- * is stopped. */
+/* Resumes all stopped hosts. Called at the end of the workload; the other
+ * faults end by themselves. */
 void sim_plan_heal(void);
-/* Writes one line for each fault that happens. */
+/* Writes one line for each fault that is not left out. */
 void sim_plan_print(FILE *out);
 void sim_plan_end(void);
 

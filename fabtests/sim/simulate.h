@@ -12,23 +12,23 @@
 /* The options of the command line. */
 struct simulate_options {
 	uint64_t seed;
-	uint64_t seconds;		/* duration of the workload, virtual
-					 * s */
+	uint64_t seconds;		/* duration of the workload, s of
+					 * virtual time */
 	uint32_t hosts, rails, workers;
-	uint32_t rate;			/* operations per host and simulated
-					 * minute */
-	uint32_t faults;		/* faults per simulated minute */
-	int verbs;			/* 1: NICs like verbs devices, 0: like
-					 * tcp, -1: the seed decides */
-	uint64_t break_at;		/* number of the event before which a
-					 * debugger stops; 0: none */
+	uint32_t rate;			/* operations per host and minute of
+					 * virtual time */
+	uint32_t faults;		/* faults per minute of virtual time */
+	int verbs;			/* 1: NICs behave like verbs devices; 0:
+					 * like tcp; -1: the seed decides */
+	uint64_t break_at;		/* number of the event before which
+					 * SIGTRAP is raised; 0 means none */
 	const char *trace;		/* file of the trace, or NULL */
-	const char *svg;		/* file of the picture, or NULL */
+	const char *svg;		/* file of the picture (SVG), or NULL */
 	bool here;			/* run in this process, not in a child
 					 * process */
 	bool list;			/* print the plan of faults */
-	bool left_out[SIM_PLAN_MAX];	/* numbers of the faults that do not
-					 * happen */
+	bool left_out[SIM_PLAN_MAX];	/* indexed by the number of a fault;
+					 * true if it does not happen */
 };
 
 /* Runs one simulation in this process and prints its result. If a check fails,
@@ -38,18 +38,18 @@ void simulate_run(const struct simulate_options *o);
 /* Returns the number of faults in the plan. */
 uint32_t simulate_faults(const struct simulate_options *o);
 
-/* Runs the simulation in a child process. If quiet is true, the child writes no
- * output. Returns 0 if the simulation has passed, and another value if a check
- * failed or if the child crashed. */
+/* Runs the simulation in a child process. If `quiet` is true, the child writes
+ * no output. Returns 0 if the simulation has passed. Returns another value if a
+ * check has failed or the child has crashed. */
 int simulate_fork(const struct simulate_options *o, bool quiet);
 
 /* Searches for a small plan of faults with which the simulation still fails.
- * Prints the plan and the command that repeats the simulation. program is the
- * program's name in that command. */
+ * Prints the plan and the command that repeats the simulation. `program` is the
+ * name of the program in that command. */
 void simulate_shrink(struct simulate_options *o, const char *program);
 
-/* simulate_timeline_begin starts to write the trace and the picture,
- * simulate_timeline_end ends them. */
+/* simulate_timeline_begin opens the files of the trace and of the picture, if
+ * the options request them. simulate_timeline_end completes and closes them. */
 void simulate_timeline_begin(const struct simulate_options *o);
 void simulate_timeline_end(void);
 

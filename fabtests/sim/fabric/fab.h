@@ -7,8 +7,9 @@
  * locks. Nothing depends on an address: lists are in the order of creation, and
  * objects are numbered.
  *
- * The files form layers. A file only calls files in the lines below its own,
- * except for fab_op_end and fab_recv_start, which report to a higher layer.
+ * The files form layers. A file only calls files in its own line or in lines
+ * below it. Exceptions are fab_op_end and fab_recv_start, which report to a
+ * higher layer.
  *
  *   fab_info, fab_mr, fab_av, fab_cq, fab_eq     libfabric objects
  *   fab_ep, fab_post                             endpoints, operations
@@ -39,16 +40,18 @@
 
 /* --- NICs and paths (fab_net.c) --- */
 
-/* One NIC. sim_net_begin makes it. */
+/* One NIC. sim_net_begin creates it. */
 struct fab_nic {
 	struct sim_net_nic at;
 	bool up;	  /* the cable is plugged in */
-	uint64_t free_ns; /* time at which the last packet has left */
+	uint64_t free_ns; /* time at which the NIC has sent its last packet and
+			   * can send the next one */
 	uint16_t next_port;
-	sim_event_id pump;	 /* pending event of fab_wire_pump */
-	struct tei_list sending; /* list of fab_side.sending: the sides that
-				  * have packets to send; each sends one packet,
-				  * then the next side sends */
+	sim_event_id pump;	 /* pending event in which the NIC sends its
+				  * next packets, or 0 */
+	struct tei_list sending; /* list of fab_side.sending: sides that have
+				  * packets to send; they send one packet each,
+				  * in turn */
 	struct tei_list eps;	 /* list of fab_ep.link: enabled endpoints */
 	struct sim_net_fault fault;
 	struct sim_rng rng; /* random stream of the paths that begin at this
@@ -56,23 +59,25 @@ struct fab_nic {
 	struct sim_rng fault_rng;
 };
 
-/* A path whose state was changed. It exists until sim_net_end. */
+/* A path whose state a test or a fault has changed. It exists until
+ * sim_net_end. */
 struct fab_path {
 	struct tei_list link; /* in fab_net.paths[] */
 	struct sim_net_nic from, to;
 	struct sim_net_path p;
-	uint64_t free_ns; /* time at which the last packet has passed the
-			   * path */
+	uint64_t free_ns; /* time at which the last packet has passed the path,
+			   * if the path has a bandwidth of its own */
 };
 
 #define FAB_PATHS 256 /* number of hash buckets in fab_net.paths */
 
-/* One host as the network sees it. */
+/* The network's data of one host. */
 struct fab_host {
 	bool power;
-	int changes_fd; /* file descriptor that reports link changes; -1: not
-			 * open */
-	bool changed;	/* link changes have not been read yet */
+	int changes_fd; /* file descriptor that reports link changes, or -1 if
+			 * none is open */
+	bool changed;	/* links have changed, and the process has not read that
+			 * yet */
 };
 
 struct fab_net {
@@ -81,8 +86,8 @@ struct fab_net {
 	struct fab_nic *nics; /* all NICs, indexed by host * nnics + nic */
 	struct fab_host *hosts;
 	struct tei_list paths[FAB_PATHS];
-	uint32_t npaths;	/* number of paths in the lists */
-	struct tei_list held;	/* list of fab_side.holding: the sides whose
+	uint32_t npaths;	/* number of paths in all lists of `paths` */
+	struct tei_list held;	/* list of fab_side.holding: sides of which
 				 * packets wait at a blocked path */
 	struct tei_list flying; /* list of fab_pkt.link: packets on the way */
 	struct tei_list objs;	/* list of fab_obj.link: all libfabric
@@ -99,16 +104,15 @@ struct fab_net {
 extern struct fab_net *fab_net;
 
 struct fab_nic *fab_nic_get(struct sim_net_nic at);
-/* Reads the state of a path. *free_ns points to the time at which the path's
- * last packet has passed; it is NULL if the path has no bandwidth limit of its
- * own. */
+/* Reads the state of a path. Sets *free_ns to the address of the path's
+ * free_ns, or to NULL if the path has no bandwidth of its own. */
 void fab_path_find(struct sim_net_nic from, struct sim_net_nic to,
 		   struct sim_net_path *p, uint64_t **free_ns);
-/* Returns true if no packet passes the path now. *stalled tells whether
- * acknowledgements pass. */
+/* Returns true if packets cannot pass the path now. *stalled is then true if
+ * acknowledgements can pass it. */
 bool fab_path_blocked(struct sim_net_nic from, struct sim_net_nic to,
 		      bool *stalled);
-/* Allocates zeroed memory. Ends the program if memory is short. */
+/* Allocates zeroed memory. Ends the program if there is no memory. */
 void *fab_alloc(size_t size);
 
 /* --- libfabric objects --- */
@@ -124,8 +128,8 @@ enum fab_kind {
 	FAB_CNTR,
 };
 
-/* The common part of every libfabric object. The statistics count the object
- * until it is closed. */
+/* The common part of all libfabric objects. The statistics count an object from
+ * fab_obj_add to fab_obj_del. */
 struct fab_obj {
 	struct tei_list link; /* in fab_net.objs */
 	enum fab_kind kind;
@@ -159,8 +163,8 @@ struct fab_mr {
 	struct fab_obj obj;
 	struct tei_list link; /* in domain->keys */
 	struct fab_domain *domain;
-	struct fab_ep *ep; /* endpoint to which it is bound if mr_mode has
-			    * FI_MR_ENDPOINT */
+	struct fab_ep *ep; /* endpoint to which the registration is bound; used
+			    * only if mr_mode has FI_MR_ENDPOINT */
 	bool enabled;
 	char *base;
 	size_t len;
@@ -168,8 +172,8 @@ struct fab_mr {
 	uint64_t key;
 };
 
-/* Returns the registration of a key if the registration may be used for the
- * range, or NULL. Writes the local address of the range to *at. */
+/* Returns the registration with the key if it permits the access to the range,
+ * otherwise NULL. Sets *at to the local address of the range. */
 struct fab_mr *fab_mr_check(struct fab_ep *ep, uint64_t key, uint64_t addr,
 			    uint64_t len, uint64_t access, char **at);
 /* Returns true if desc may be used for local memory in this domain. */
@@ -181,9 +185,10 @@ void fab_mr_unbind(struct fab_ep *ep);
 struct fab_comp {
 	struct tei_list link; /* in fab_cq.comps or fab_cq.late */
 	struct fab_cq *cq;
-	sim_event_id due;	  /* event that adds it to comps if it is in
-				   * late */
-	struct fi_cq_err_entry e; /* e.err is 0 for a success */
+	sim_event_id due;	  /* event that moves the entry from `late` to
+				   * `comps`; 0 if there is none */
+	struct fi_cq_err_entry e; /* e.err is 0 if the operation has
+				   * succeeded */
 };
 
 struct fab_cq {
@@ -191,20 +196,21 @@ struct fab_cq {
 	struct fab_obj obj;
 	enum fi_cq_format format;
 	struct tei_list comps;
-	struct tei_list late;	/* list of fab_comp.link: completions to be
-				 * added to comps later */
+	struct tei_list late;	/* list of fab_comp.link: delayed completions,
+				 * which are moved to `comps` later */
 	struct tei_list tx_eps; /* list of fab_ep.in_tx */
-	struct tei_list rx_eps; /* list of fab_ep.in_rx; only the endpoints with
-				 * another queue for sent operations */
+	struct tei_list rx_eps; /* list of fab_ep.in_rx: endpoints that use this
+				 * queue for receives, and another one for sent
+				 * operations */
 	int fd;			/* file descriptor, or -1 */
 };
 
-/* Adds a copy of the completion after delay_ns. */
+/* Adds a copy of the completion to the queue, after delay_ns. */
 void fab_cq_add(struct fab_cq *cq, const struct fi_cq_err_entry *e,
 		uint64_t delay_ns);
-/* Informs the process that the queue is ready. */
+/* Wakes the process if it waits for the queue's file descriptor. */
 void fab_cq_notify(struct fab_cq *cq);
-/* Returns true if fi_cq_read would return something or make progress. */
+/* Returns true if fi_cq_read would return a completion or handle a packet. */
 bool fab_cq_ready(const struct fab_cq *cq);
 int fab_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 		struct fid_cq **out, void *context);
@@ -225,7 +231,7 @@ struct fab_cntr {
 int fab_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 		  struct fid_cntr **out, void *context);
 
-/* The address of an endpoint. If port is 0, there is no address. */
+/* The address of an endpoint. A port of 0 means that there is no address. */
 struct fab_addr {
 	struct sim_net_nic at;
 	uint16_t port;
@@ -236,7 +242,7 @@ struct fab_av {
 	struct fab_obj obj;
 	struct fab_addr *addrs; /* addresses, indexed by fi_addr */
 	size_t n, max;
-	size_t *free; /* indices of removed addresses */
+	size_t *free; /* indices of removed addresses, to be used again */
 	size_t nfree, max_free;
 	struct tei_list eps; /* list of fab_ep.in_av */
 };
@@ -244,11 +250,12 @@ int fab_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		struct fid_av **out, void *context);
 extern struct fi_ops_mr fab_mr_domain_ops;
 
-/* Writes the address into out, in the provider's format. Returns the length, at
- * most FAB_ADDR_MAX. */
+/* Writes the address to `out`, in the format of the provider. Returns its
+ * length, which is at most FAB_ADDR_MAX. */
 #define FAB_ADDR_MAX 48
 size_t fab_addr_write(const struct fab_addr *a, void *out);
-/* Reads an address. Returns false if it is not an address of this network. */
+/* Reads an address in the format of the provider. Returns false if this network
+ * has no such address. */
 bool fab_addr_read(const void *in, size_t len, struct fab_addr *out);
 bool fab_addr_same(const struct fab_addr *a, const struct fab_addr *b);
 
@@ -258,13 +265,14 @@ enum fab_msg_kind {
 	FAB_SEND,
 	FAB_WRITE,
 	FAB_READ,  /* request for the bytes of a read operation */
-	FAB_BYTES, /* the bytes that FAB_READ has requested */
-	FAB_ACK,   /* result of an operation at its target */
+	FAB_BYTES, /* answer to FAB_READ: the bytes */
+	FAB_ACK,   /* answer to an operation: its result at the target */
 };
 
 /*
- * A message. The sender's side and the target's side use the same object; each
- * packet on the way, the sender's queue and the operation have a reference.
+ * A message. The sender's side and the target's side use the same object.
+ * References to it are held by each packet on the way, by the sender's queue
+ * and by the operation.
  */
 struct fab_msg {
 	struct tei_list link; /* in fab_side.queue */
@@ -272,36 +280,41 @@ struct fab_msg {
 	enum fab_msg_kind kind;
 	uint64_t number; /* number of the message on its connection */
 	uint64_t len;
-	/* members that the sender uses */
+	/* The sender uses the members from `sent` to `status`. */
 	uint64_t sent;
 	bool sent_all;
-	struct iovec iov[FAB_IOV]; /* memory of the bytes; for FAB_READ, memory
-				    * into which they are to be written */
+	struct iovec iov[FAB_IOV]; /* memory of the bytes to be sent; for
+				    * FAB_READ, memory to which the requested
+				    * bytes are to be written */
 	size_t niov;
-	char *copy;	    /* copy of injected bytes, or NULL */
+	char *copy;	    /* copy of the bytes of an injected message, or
+			     * NULL */
 	struct fab_op *op;  /* operation to which the message belongs; NULL if
-			     * it has ended */
-	bool acked;	    /* the target sends FAB_ACK */
-	struct fab_msg *of; /* FAB_BYTES, FAB_ACK: message of the operation that
-			     * this message answers */
-	int status;	    /* FAB_ACK: result, -FI_E* or 0 */
-	/* members that the header of each packet contains */
+			     * the operation has ended or the message is an
+			     * answer */
+	bool acked;	    /* the target answers with FAB_ACK */
+	struct fab_msg *of; /* FAB_BYTES, FAB_ACK: the message to which this one
+			     * is the answer */
+	int status;	    /* FAB_ACK: result of the operation, FI_E* or 0 */
+	/* The header of each packet contains the members from `rma` to
+	 * `data`. */
 	struct fi_rma_iov rma[FAB_IOV];
 	size_t nrma;
 	bool tagged;
 	uint64_t tag;
 	bool has_data;
 	uint64_t data;
-	/* members that the target uses */
+	/* The target uses the members from `landed` on. For FAB_READ, `landed`
+	 * counts the bytes of the answer that the initiator has received. */
 	uint64_t landed;
 	bool started;
 	int refused;		 /* error with which the target has refused the
 				  * message, or 0 */
-	char *at[FAB_IOV];	 /* addresses of rma */
+	char *at[FAB_IOV];	 /* local addresses of the ranges in `rma` */
 	struct tei_list coming;	 /* FAB_SEND: in fab_side.receiving */
 	struct fab_recv *recv;	 /* FAB_SEND: receive that gets the bytes */
-	char *held;		 /* FAB_SEND: bytes that arrived before a
-				  * matching receive */
+	char *held;		 /* FAB_SEND: the bytes that have arrived, if no
+				  * receive matches yet */
 	struct tei_list waiting; /* FAB_SEND: in fab_ep.unexpected */
 	struct fab_side *side;	 /* FAB_SEND: the receiving side; NULL if it is
 				  * closed */
@@ -314,17 +327,19 @@ enum fab_pkt_kind {
 	FAB_P_ACCEPT,
 	FAB_P_REFUSE,
 	FAB_P_MSG,
-	FAB_P_END, /* the sender has closed its side */
-	FAB_P_CUT, /* this side was shut down locally */
+	FAB_P_END, /* the sender of the packet has closed its side */
+	FAB_P_CUT, /* sent by a side to itself: its process has cut the
+		    * connection */
 };
 
 struct fab_pkt {
 	struct tei_list link; /* in fab_net.flying, fab_ep.inbox, fab_side.held
 			       * or fab_side.parked */
 	struct fab_conn *conn;
-	int to; /* index of the target's side */
+	int to; /* index of the side to which the packet is sent */
 	enum fab_pkt_kind kind;
-	int status; /* FAB_P_REFUSE, FAB_P_END: error */
+	int status; /* FAB_P_REFUSE, FAB_P_END: error with which the other side
+		     * closes */
 	struct fab_msg *msg;
 	uint64_t off;
 	uint32_t len;
@@ -338,7 +353,7 @@ void fab_pkt_free(struct fab_pkt *p);
 /* --- connections --- */
 
 enum fab_side_state {
-	FAB_SIDE_NONE, /* the connection is not yet known to this endpoint */
+	FAB_SIDE_NONE, /* the endpoint does not know the connection yet */
 	FAB_SIDE_CONNECTING,
 	FAB_SIDE_UP,
 	FAB_SIDE_CLOSED,
@@ -349,40 +364,49 @@ struct fab_side {
 	struct fab_conn *conn;
 	int index;
 	enum fab_side_state state;
-	struct fab_ep *ep;    /* NULL if NONE or CLOSED */
+	struct fab_ep *ep;    /* NULL in the states FAB_SIDE_NONE and
+			       * FAB_SIDE_CLOSED */
 	struct tei_list link; /* in ep->sides */
 	struct tei_list by_peer; /* in ep->by_peer[] */
-	uint32_t naddrs;	 /* entries of ep->by_addr */
-	fi_addr_t addr;		 /* the last address of the endpoint in
-				  * by_addr */
-	bool shut; /* this process has cut the connection; the side closes when
-		    * FAB_P_CUT is handled */
-	/* members that the side uses as a sender */
+	uint32_t naddrs;	 /* number of entries of ep->by_addr that point
+				  * to this side */
+	fi_addr_t addr;		 /* index of the last entry of ep->by_addr that
+				  * was set to this side */
+	bool shut; /* the process of this side has cut the connection; the side
+		    * closes when FAB_P_CUT is handled */
+	/* The side uses the members from `queue` to `next_msg` as a sender. */
 	struct tei_list queue;	 /* list of fab_msg.link: messages to be sent */
-	struct tei_list ops;	 /* list of fab_op.link, in the order of
-				  * posting */
+	struct tei_list ops;	 /* list of fab_op.link: posted operations, in
+				  * the order of posting */
 	struct tei_list sending; /* in nic->sending */
-	uint64_t flight;	 /* bytes sent and not handled by the target */
-	uint64_t on_wire;	 /* number of packets sent that have not
-				  * arrived */
-	uint64_t arrive_ns;	 /* latest arrival time of a packet so far */
-	uint64_t floor_ns;	 /* arrival time of the last packet that is not
-				  * part of a message */
+	uint64_t flight;	 /* bytes sent and not yet handled by the
+				  * target */
+	uint64_t on_wire;	 /* number of packets that were sent and have
+				  * not arrived yet */
+	uint64_t arrive_ns;	 /* latest arrival time of all packets sent so
+				  * far */
+	uint64_t floor_ns;	 /* arrival time of the last packet that makes
+				  * or closes the connection; no later packet
+				  * arrives before it */
 	struct tei_list held;	 /* list of fab_pkt.link: packets that wait at a
 				  * blocked path */
 	struct tei_list holding; /* in fab_net.held */
-	uint64_t held_ns;	 /* time since which packets wait */
-	sim_event_id retry;	 /* event that ends the wait: the side fails,
-				  * and the packets are dropped */
+	uint64_t held_ns;	 /* time at which the packets in `held` began to
+				  * wait */
+	sim_event_id retry;	 /* event that ends the wait of the packets in
+				  * `held`: the side fails and the packets are
+				  * dropped; 0 if there is none */
 	uint64_t next_msg;
-	/* members that the side uses as a receiver */
+	/* The side uses `parked` and `receiving` as a receiver. */
 	struct tei_list parked;	   /* list of fab_pkt.link: packets that wait
-				    * until a receive is posted */
-	struct tei_list receiving; /* list of fab_msg.coming: messages that have
-				    * not landed completely, or for which no
-				    * receive is posted */
-	/* members that fab_world.c uses */
-	int fd; /* file descriptor of the connection's socket; -1 if it was not
+				    * until a receive is posted, because the
+				    * endpoint stores no further unexpected
+				    * message */
+	struct tei_list receiving; /* list of fab_msg.coming: messages of which
+				    * bytes are missing or which have no receive
+				    * yet */
+	/* fab_world.c uses the members from `fd` on. */
+	int fd; /* file descriptor of the connection's socket, or -1 if none was
 		 * requested yet */
 	uint64_t acked_bytes, received_bytes;
 	uint64_t sent_ns, recv_ns, ack_ns; /* times of the last packet sent, the
@@ -390,57 +414,64 @@ struct fab_side {
 					    * acknowledgement received */
 };
 
-/* A connection. Each side that has an endpoint, each packet and each event of
- * the connection holds a reference. */
+/* A connection. References to it are held by each side that has an endpoint, by
+ * each packet and by each event of the connection. */
 struct fab_conn {
 	struct tei_list link; /* in fab_net.conns */
 	uint64_t id;
 	uint32_t refs;
-	struct fab_addr addr[2]; /* addresses of the endpoints; addr[0] is the
-				  * initiator's */
-	uint16_t ephemeral;	 /* the initiator's port of this socket */
+	struct fab_addr addr[2]; /* addresses of the two endpoints; addr[0] is
+				  * that of the initiator, which has made the
+				  * connection */
+	uint16_t ephemeral;	 /* the initiator's port of the connection's
+				  * socket */
 	struct fab_side side[2];
-	sim_event_id attempt; /* event that ends an attempt to connect without
-			       * an answer */
-	bool reset[2];	      /* a reset to that side is on its way */
+	sim_event_id attempt; /* event that ends the attempt to connect if no
+			       * answer arrives; 0 if there is none */
+	bool reset[2];	      /* by index of a side: a reset (FAB_P_REFUSE or
+			       * FAB_P_END) to that side is on its way */
 };
 
 void fab_conn_put(struct fab_conn *c);
-/* Returns the endpoint's side of a connection to the address, or NULL. */
+/* Returns the endpoint's side of a connection to the address `to`, or NULL. */
 struct fab_side *fab_conn_find(const struct fab_ep *ep,
 			       const struct fab_addr *to);
-/* Starts to connect. Returns the endpoint's side. */
+/* Starts to connect the endpoint with the address `to`. Returns the endpoint's
+ * side. */
 struct fab_side *fab_conn_start(struct fab_ep *ep, const struct fab_addr *to);
-/* Handles CONNECT, ACCEPT, REFUSE, END and CUT. */
+/* Handles all packets except FAB_P_MSG, and frees them. */
 void fab_conn_handle(struct fab_pkt *p);
-/* Informs side number to that the other side does not know the connection. */
+/* Sends a reset to the side with index `to`: the other side does not know the
+ * connection. Does nothing if a reset is already on its way. */
 void fab_conn_reset(struct fab_conn *c, int to);
-/* Closes a side. Ends its operations with the error err, or without completions
- * if err is 0. If inform is true, informs the other side. */
+/* Closes a side. Ends its operations with the error `err`, or without
+ * completions if `err` is 0. If `inform` is true, sends FAB_P_END to the other
+ * side. */
 void fab_side_close(struct fab_side *s, int err, bool inform);
-/* Closes a side after all packets that have already arrived there are
- * handled. */
+/* Cuts the connection at a side. The side closes after it has handled all
+ * packets that have already arrived. */
 void fab_side_shut(struct fab_side *s);
 /* Returns the error with which operations end if their connection breaks. */
 int fab_conn_error(void);
 
 /* --- packets on the way (fab_wire.c) --- */
 
-/* Requests that the NIC sends the messages in the side's queue. */
+/* Makes the NIC send the messages in the side's queue, if the side may send. */
 void fab_wire_want(struct fab_side *s);
-/* Sends a packet that is not part of a message. The packet does not wait for
- * the messages in the queue. */
+/* Sends a packet that is not part of a message. It does not wait for the
+ * messages in the queue. */
 void fab_wire_send(struct fab_pkt *p);
-/* Sends the held packets of paths that are no longer blocked. */
+/* Called when the state of a path or of a NIC has changed: delivers the held
+ * packets of all paths that are no longer blocked. */
 void fab_wire_release(void);
-/* Called when the side has closed: drops its held packets after
+/* Called when the side has closed: its held packets will be dropped after
  * conf.linger_ns. */
 void fab_wire_linger(struct fab_side *s);
 /* Drops the held packets of a side. */
 void fab_wire_drop(struct fab_side *s);
-/* Handles packets that have arrived at the endpoint. */
+/* Handles packets that have arrived at the endpoint, at most 16 per call. */
 void fab_wire_progress(struct fab_ep *ep);
-/* Drops the packets of the endpoint's inbox. */
+/* Drops all packets in the endpoint's inbox. */
 void fab_wire_clear(struct fab_ep *ep);
 /* Frees a packet that was handled or dropped. */
 void fab_wire_done(struct fab_pkt *p);
@@ -449,13 +480,14 @@ void fab_wire_end(void);
 
 /* --- at the target (fab_handle.c) --- */
 
-/* Handles a packet of a message and frees it, or adds it to the side's parked
- * packets. */
+/* Handles a packet of a message and frees it. If the packet must wait for a
+ * receive, adds it to `parked` of the side. */
 void fab_handle(struct fab_side *s, struct fab_pkt *p);
-/* Called when a receive was posted. Handles unexpected messages and parked
- * packets that match. */
+/* Called when a receive was posted: handles the unexpected messages and the
+ * parked packets that match a posted receive. */
 void fab_recv_start(struct fab_ep *ep);
-/* Ends a receive with an error. */
+/* Frees a receive and reports the error `err` for it. If `err` is 0, reports
+ * nothing. */
 void fab_recv_fail(struct fab_ep *ep, struct fab_recv *r, int err);
 
 /* --- endpoints --- */
@@ -477,60 +509,64 @@ struct fab_op {
 	struct fab_side *side;
 	struct fab_msg *msg;
 	void *context;
-	uint64_t flags; /* flags of the completion */
-	bool quiet;	/* a success is not reported by a completion */
+	uint64_t flags; /* flags that the completion has */
+	bool quiet;	/* a success is not reported as a completion */
 };
 
-/* Ends an operation and frees it. err: FI_E*, 0: success. report: false if its
- * endpoint is being closed. */
+/* Ends an operation and frees it. `err` is FI_E*, or 0 for success. If `report`
+ * is false, adds no completion; this is the case if the endpoint is being
+ * closed. */
 void fab_op_end(struct fab_op *op, int err, bool report);
 
 struct fab_ep {
 	struct fid_ep fid;
 	struct fab_obj obj;
-	struct tei_list link; /* in nic->eps if enabled */
+	struct tei_list link; /* in nic->eps, if the endpoint is enabled */
 	struct fab_domain *domain;
 	struct fab_nic *nic;
 	uint64_t id;
 	struct fab_addr addr;
-	bool enabled, dead;	     /* dead means that the endpoint's process
-				      * was killed */
+	bool enabled, dead;	     /* `dead` means that the endpoint is being
+				      * closed or its process was killed */
 	uint64_t tx_flags, rx_flags; /* default flags of operations */
 	struct fab_cq *tx_cq, *rx_cq;
 	struct tei_list in_tx, in_rx; /* in tx_cq->tx_eps, rx_cq->rx_eps */
 	struct fab_av *av;
 	struct tei_list in_av;	 /* in av->eps */
-	struct fab_cntr *remote; /* counter of the operations of peers */
+	struct fab_cntr *remote; /* counter of operations of peers that access
+				  * this endpoint's memory, or NULL */
 	bool tx_selective, rx_selective;
 	uint32_t tx_used, rx_used;
 	struct tei_list sides;
-	uint32_t nparked;	   /* packets in the lists fab_side.parked of
-				    * the sides */
-	struct tei_list *by_peer;  /* FAB_PEERS lists of fab_side.by_peer; NULL
-				    * until there is a side */
-	struct fab_side **by_addr; /* side of the connection to each fi_addr, or
-				    * NULL */
+	uint32_t nparked;	   /* number of packets in the lists
+				    * fab_side.parked of all sides */
+	struct tei_list *by_peer;  /* hash table with FAB_PEERS lists of
+				    * fab_side.by_peer; NULL until there is a
+				    * side */
+	struct fab_side **by_addr; /* indexed by fi_addr: side of the connection
+				    * to that address, or NULL */
 	size_t nby_addr;
 	struct tei_list recvs;
 	struct tei_list unexpected; /* list of fab_msg.waiting */
 	uint32_t nunexpected;
 	struct tei_list inbox; /* list of fab_pkt.link: packets that have
-			        * arrived */
-	int fd;		       /* file descriptor of the listening socket; -1 if
-				* it was not requested */
+				* arrived */
+	int fd;		       /* file descriptor of the listening socket, or -1
+				* if none was requested yet */
 };
 
 int fab_ep_open(struct fid_domain *domain, struct fi_info *info,
 		struct fid_ep **out, void *context);
-/* Returns the enabled endpoint of an address, or NULL. */
+/* Returns the enabled endpoint with the address, or NULL. */
 struct fab_ep *fab_ep_at(const struct fab_addr *a);
-/* Informs the process that packets have arrived. */
+/* Wakes the process if it waits for a completion queue of the endpoint. */
 void fab_ep_notify(struct fab_ep *ep);
-/* Ends the connections and receives of the endpoint, without completions. */
+/* Ends the connections and receives of the endpoint, without completions. If
+ * `inform` is true, informs the peers. */
 void fab_ep_stop(struct fab_ep *ep, bool inform);
-/* fab_ep_remember enters the side of an fi_addr into by_addr.
- * fab_ep_forget_addr removes the entry of an fi_addr, and fab_ep_forget removes
- * all entries of a side. */
+/* fab_ep_remember sets the entry of an fi_addr in by_addr to a side.
+ * fab_ep_forget_addr clears the entry of an fi_addr. fab_ep_forget clears all
+ * entries that point to a side. */
 void fab_ep_remember(struct fab_ep *ep, fi_addr_t addr, struct fab_side *s);
 void fab_ep_forget_addr(struct fab_ep *ep, fi_addr_t addr);
 void fab_ep_forget(struct fab_ep *ep, struct fab_side *s);
@@ -563,10 +599,12 @@ enum fab_fd_kind {
 
 struct fab_fd {
 	enum fab_fd_kind kind;
-	void *of;	       /* the fab_cq, fab_ep, fab_side or fab_host */
+	void *of;	       /* object of the file descriptor: fab_cq, fab_ep,
+				* fab_side or fab_host */
 	int dup;	       /* FAB_FD_DUP: the file descriptor that this one
 				* duplicates */
-	void (*fn)(void *arg); /* requested by sim_net_fd_notify, or NULL */
+	void (*fn)(void *arg); /* function that sim_net_fd_notify has set, or
+				* NULL */
 	void *arg;
 };
 
@@ -576,7 +614,7 @@ void fab_fd_close(int fd);
  * duplicates. Returns NULL if it is not open. */
 struct fab_fd *fab_fd_get(int fd);
 /* Called when the file descriptor has become readable: makes the call that
- * sim_net_fd_notify has requested. */
+ * sim_net_fd_notify has requested, if any. */
 void fab_fd_fire(int fd);
 
 #endif /* TEI_FABTESTS_SIM_FABRIC_FAB_H */

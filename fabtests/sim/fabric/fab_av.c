@@ -75,7 +75,7 @@ bool fab_addr_read(const void *in, size_t len, struct fab_addr *out)
 
 /* --- address vectors --- */
 
-/* Makes room for one more address. */
+/* Enlarges the array of addresses if it is full. */
 static void av_grow(struct fab_av *av)
 {
 	size_t max = av->max ? 2 * av->max : 8;
@@ -91,7 +91,8 @@ static void av_grow(struct fab_av *av)
 	av->max = max;
 }
 
-/* Returns the index of a removed address, or a new index. */
+/* Returns the index for a new address: that of a removed address if there is
+ * one, otherwise the next unused one. */
 static size_t av_place(struct fab_av *av)
 {
 	if (av->nfree)
@@ -138,7 +139,8 @@ static struct fab_addr *av_find(struct fab_av *av, fi_addr_t addr)
 	return &av->addrs[addr];
 }
 
-/* Closes the endpoints' connections to a removed address. */
+/* Closes the connections of the address vector's endpoints to the removed
+ * address `a`. */
 static void av_close(struct fab_av *av, const struct fab_addr *a)
 {
 	struct fab_side *s;

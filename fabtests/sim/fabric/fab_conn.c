@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections. The initiator sends CONNECT, and the target answers ACCEPT or
- * REFUSE. If two endpoints connect to each other at the same time, they share
- * one connection. Each side closes separately. The other side notices when the
- * packet END arrives, or when it sends something.
+ * Connections. The initiator sends CONNECT, and the target answers with ACCEPT
+ * or REFUSE. If two endpoints connect to each other at the same time, they
+ * share one connection. Each side closes on its own. The other side notices
+ * that when END arrives, or when it sends something.
  */
 
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void conn_side_init(struct fab_conn *c, int index)
 	tei_list_init(&s->receiving);
 }
 
-/* Attaches the side to its endpoint. */
+/* Makes the side belong to the endpoint, and sets its state. */
 static void conn_attach(struct fab_side *s, struct fab_ep *ep,
 			enum fab_side_state state)
 {
@@ -89,7 +89,8 @@ static void conn_attach(struct fab_side *s, struct fab_ep *ep,
 	s->conn->refs++;
 }
 
-/* Called if no answer has arrived in time: the attempt to connect fails. */
+/* Called if no answer to CONNECT has arrived in time: closes both sides, so the
+ * attempt to connect fails. */
 static void conn_give_up(void *arg)
 {
 	struct fab_conn *c = arg;
@@ -102,8 +103,8 @@ static void conn_give_up(void *arg)
 	fab_conn_put(c);
 }
 
-/* If the endpoint at that address is connecting to ep, returns ep's
- * side of that connection, and NULL if not. */
+/* If the endpoint at the address `to` is already connecting to `ep`, returns
+ * the side of `ep` in that connection. Otherwise returns NULL. */
 static struct fab_side *conn_crossing(const struct fab_ep *ep,
 				      const struct fab_addr *to)
 {
@@ -164,7 +165,7 @@ void fab_conn_reset(struct fab_conn *c, int to)
 
 /* --- closing --- */
 
-/* Drops the messages that the side has not sent. */
+/* Drops the messages that wait in the queue of the side. */
 static void side_drop_queue(struct fab_side *s)
 {
 	struct fab_msg *m;
@@ -177,7 +178,8 @@ static void side_drop_queue(struct fab_side *s)
 	}
 }
 
-/* Ends the operations of the side, in the order in which they were posted. */
+/* Ends the operations of the side with the error `err`, in the order in which
+ * they were posted. If `err` is 0, there are no completions. */
 static void side_end_ops(struct fab_side *s, int err)
 {
 	while (!tei_list_empty(&s->ops))
@@ -185,8 +187,9 @@ static void side_end_ops(struct fab_side *s, int err)
 			   err != 0);
 }
 
-/* Ends the receives of the side. A message that has no receive yet stays if it
- * has arrived completely. */
+/* Drops what the side has received of incomplete messages. If such a message
+ * has a receive, the receive fails with the error `err`. A complete message
+ * stays until a receive matches it. */
 static void side_end_receiving(struct fab_side *s, struct fab_ep *ep, int err)
 {
 	struct fab_pkt *p;
@@ -213,8 +216,8 @@ static void side_end_receiving(struct fab_side *s, struct fab_ep *ep, int err)
 	}
 }
 
-/* If both sides share an attempt to connect and the initiator's side closes,
- * closes the other side as well. */
+/* Called when the initiator's side closes. If the other side has joined its
+ * attempt to connect, closes that side too, because the attempt has failed. */
 static void side_close_crossing(struct fab_side *s)
 {
 	struct fab_side *other = &s->conn->side[!s->index];
@@ -272,9 +275,10 @@ void fab_side_shut(struct fab_side *s)
 
 /* --- packets --- */
 
-/* Returns false if the endpoint already has a connection to the initiator and
- * conf.stale_refuses forbids another one. Otherwise closes such a connection
- * and returns true. */
+/* Returns true if the endpoint may accept the connection. If it has another
+ * connection to the same initiator, this depends on conf.stale_refuses: if it
+ * is true, returns false; if not, closes the old connection and returns
+ * true. */
 static bool conn_may_accept(struct fab_ep *ep, struct fab_conn *c)
 {
 	struct fab_side *old = fab_conn_find(ep, &c->addr[0]);

@@ -72,7 +72,8 @@ static void cq_write(const struct fab_cq *cq, const struct fi_cq_err_entry *e,
 		.data = e->data,
 		.tag = e->tag,
 	};
-	/* each format begins with the members of the previous one */
+	/* the structs of all formats begin with the same members, so a shorter
+	 * one is a part of the longest one */
 	static const size_t size[] = {
 		[FI_CQ_FORMAT_CONTEXT] = sizeof(struct fi_cq_entry),
 		[FI_CQ_FORMAT_MSG] = sizeof(struct fi_cq_msg_entry),
@@ -141,7 +142,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf,
 	return 1;
 }
 
-/* Does not wait: the simulated fabric has no call that sleeps. */
+/* Returns at once, because no call of the simulated fabric sleeps. */
 static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count,
 			const void *cond, int timeout)
 {

@@ -71,7 +71,8 @@ void fab_ep_forget(struct fab_ep *ep, struct fab_side *s)
 
 /* --- enabling --- */
 
-/* Gives the endpoint the port of its address or, if that is 0, a free port. */
+/* Takes the port in the endpoint's address, or a free port if that is 0.
+ * Returns 0 or -FI_EADDRINUSE. */
 static int ep_take_port(struct fab_ep *ep)
 {
 	struct fab_addr a = ep->addr;
@@ -201,7 +202,8 @@ static void ep_drop(struct fab_obj *obj)
 	free(ep);
 }
 
-/* Takes conf.close_ns. In this time, packets still arrive. */
+/* Waits for conf.close_ns before it closes the endpoint, because closing takes
+ * time in reality. Until then, packets still arrive. */
 static int ep_close(struct fid *fid)
 {
 	if (fab_net->conf.close_ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Event queues, which stay empty, and counters. */
+/* Event queues, which never report an event, and counters. */
 
 #include <stdlib.h>
 

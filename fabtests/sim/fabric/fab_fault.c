@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The functions by which a plan of faults or a test changes the network. */
+/* The functions with which tests and the plan of faults break and repair the
+ * network. */
 
 #include "fabtests/sim/fabric/fab.h"
 
@@ -38,8 +39,8 @@ void sim_net_power(uint32_t host, bool on)
 	fab_wire_release();
 }
 
-/* Breaks the connections between two NICs, at the sides of a and, if both is
- * set, at those of b. */
+/* Closes the connections between two NICs at the sides of `a`. If `both` is
+ * true, closes them at the sides of `b` too. */
 static void fault_reset(struct sim_net_nic a, struct sim_net_nic b, bool both)
 {
 	struct fab_conn *c, *next;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File descriptors: numbers from FAB_FD_BASE on. A number is never used again,
- * so it also serves as the inode number.
+ * The file descriptors of the simulated world. They are numbers from
+ * FAB_FD_BASE on. A number is not used again, so it also serves as the inode
+ * number of a socket.
  */
 
 #include <stdlib.h>

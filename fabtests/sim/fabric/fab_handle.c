@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The target's handling of the packets of messages. */
+/* Handles packets of messages at the side that receives them. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ void fab_msg_put(struct fab_msg *m)
 	free(m);
 }
 
-/* Copies bytes into iov entries, beginning at byte off of these entries. Drops
- * the bytes for which there is no room. */
+/* Copies `len` bytes to the memory of the iov entries, beginning at their byte
+ * with the number `off`. Drops bytes that lie behind the last entry. */
 static void handle_scatter(const struct iovec *iov, size_t n, uint64_t off,
 			   const char *from, uint64_t len)
 {
@@ -65,14 +65,16 @@ static void handle_queue(struct fab_side *s, struct fab_msg *m)
 	fab_wire_want(s);
 }
 
-/* Acknowledges an operation that has ended at this target. */
+/* Answers an operation that has ended at this target, if the initiator waits
+ * for that. */
 static void handle_ack(struct fab_side *s, struct fab_msg *of)
 {
 	if (of->acked)
 		handle_queue(s, handle_answer(of, FAB_ACK));
 }
 
-/* Refuses an operation with an error. */
+/* Answers an operation with the error `err`. If conf.refusal_breaks is true,
+ * also closes the side. */
 static void handle_refuse(struct fab_side *s, struct fab_msg *of, int err)
 {
 	struct fab_conn *c = s->conn;
@@ -90,7 +92,8 @@ static void handle_refuse(struct fab_side *s, struct fab_msg *of, int err)
 
 /* --- writes and reads --- */
 
-/* Checks the keys of the whole message. Returns 0 or an error. */
+/* Checks the keys of all remote ranges of the message, and sets m->at. Returns
+ * 0 or FI_EACCES. */
 static int handle_check(struct fab_ep *ep, struct fab_msg *m, uint64_t access)
 {
 	size_t i;
@@ -171,8 +174,8 @@ static void handle_bytes(struct fab_pkt *p)
 
 /* --- messages --- */
 
-/* Removes the first posted receive that matches the message from the list and
- * returns it, or NULL. */
+/* Returns the first posted receive that matches the message, and removes it
+ * from the list. Returns NULL if none matches. */
 static struct fab_recv *handle_match(struct fab_ep *ep, const struct fab_msg *m)
 {
 	struct fab_recv *r;
@@ -187,8 +190,8 @@ static struct fab_recv *handle_match(struct fab_ep *ep, const struct fab_msg *m)
 	return NULL;
 }
 
-/* Called when all bytes of the message are in its receive: completes the
- * receive. */
+/* Called when all bytes of the message are in the memory of its receive: adds
+ * the completion of the receive and frees it. */
 static void handle_received(struct fab_ep *ep, struct fab_msg *m)
 {
 	struct fab_recv *r = m->recv;
@@ -230,7 +233,9 @@ void fab_recv_fail(struct fab_ep *ep, struct fab_recv *r, int err)
 		fab_cq_add(ep->rx_cq, &e, 0);
 }
 
-/* Starts to receive a message. Returns false if there is no room for it. */
+/* Called for the first packet of a message. Assigns a matching receive to the
+ * message, or stores it as an unexpected message. Returns false if the endpoint
+ * stores too many of these already. */
 static bool handle_send_start(struct fab_side *s, struct fab_msg *m)
 {
 	struct fab_ep *ep = s->ep;
@@ -300,7 +305,7 @@ static void handle_trace(const struct fab_side *s, const struct fab_pkt *p)
 		  p->msg->kind, p->off, p->len);
 }
 
-/* Handles a packet of a side that is up, and frees it. */
+/* Handles a packet at a side that is connected, and frees it. */
 static void handle_now(struct fab_side *s, struct fab_pkt *p)
 {
 	fab_net->stats.packets++;
@@ -326,7 +331,7 @@ static void handle_now(struct fab_side *s, struct fab_pkt *p)
 	fab_wire_done(p);
 }
 
-/* Returns true if the packet must wait for a receive. */
+/* Returns true if the packet must wait until a receive is posted. */
 static bool handle_must_wait(struct fab_side *s, struct fab_pkt *p)
 {
 	return p->msg->kind == FAB_SEND && !p->msg->started &&

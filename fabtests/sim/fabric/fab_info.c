@@ -13,7 +13,8 @@
 	(FI_MSG | FI_TAGGED | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ |  \
 	 FI_REMOTE_WRITE | FI_SEND | FI_RECV | FI_RMA_EVENT | FI_LOCAL_COMM | \
 	 FI_REMOTE_COMM)
-#define INFO_PROTOCOL UINT32_C(0x80000051) /* FI_PROTO_… of this provider */
+#define INFO_PROTOCOL UINT32_C(0x80000051) /* protocol number of this provider,
+					    * in place of a FI_PROTO_… */
 
 /* --- fi_getinfo --- */
 
@@ -95,7 +96,7 @@ static struct fi_info *info_make(const struct fi_info *hints, uint32_t host,
 	return info;
 }
 
-/* Returns true if the provider can do what the hints request. */
+/* Returns true if the provider supports what the hints request. */
 static bool info_fits(const struct fi_info *hints)
 {
 	const uint64_t modes = fab_net->conf.mr_mode;
@@ -116,7 +117,7 @@ static bool info_fits(const struct fi_info *hints)
 	       !(modes & ~(uint64_t)hints->domain_attr->mr_mode);
 }
 
-/* Returns true if the hints or the source address select the NIC. */
+/* Returns true if neither the hints nor the source address exclude the NIC. */
 static bool info_names(const struct fi_info *hints, const struct fab_addr *src,
 		       uint32_t host, uint32_t nic)
 {
@@ -129,8 +130,9 @@ static bool info_names(const struct fi_info *hints, const struct fab_addr *src,
 	       !strcmp(hints->domain_attr->name, name);
 }
 
-/* Reads the source address of the caller's request. Returns 1 if there is one,
- * 0 if there is none, and -1 if it is not an address of this network. */
+/* Reads the source address that the caller requests, in `node` or in the hints.
+ * Returns 1 if there is one, 0 if there is none, and -1 if it is not an address
+ * of this network. */
 static int info_source(const char *node, uint64_t flags,
 		       const struct fi_info *hints, struct fab_addr *out)
 {
@@ -307,7 +309,7 @@ static struct fi_provider info_provider = {
 
 struct fi_provider *sim_fabric_provider(void)
 {
-	/* libfabric skips a provider whose version is lower than its own */
+	/* libfabric ignores a provider whose version is lower than its own */
 	if (FI_VERSION_LT(FAB_API, fi_version()))
 		info_provider.fi_version = fi_version();
 	return &info_provider;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registered memory: a table of keys per domain. */
+/* Registered memory. Each domain has a table of its registrations, by key. */
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The network: its NICs and paths, and the list of all objects. */
+/* The network: its NICs and paths, and the list of all libfabric objects. */
 
 #include <libgen.h>
 #include <limits.h>
@@ -128,8 +128,8 @@ static void net_count(enum fab_kind kind, struct sim_net_stats *stats)
 	}
 }
 
-/* Returns true if the object belongs to the present process of a host or to no
- * host. */
+/* Returns true if the object belongs to the present process of a host, or to no
+ * host. Returns false if its process was killed. */
 static bool net_lives(const struct fab_obj *obj)
 {
 	struct sim_host *host;
@@ -155,7 +155,7 @@ void sim_net_stats_get(uint32_t host, struct sim_net_stats *stats)
 			net_count(obj->kind, stats);
 }
 
-/* Drops all objects of one kind. */
+/* Frees all objects of one kind. */
 static void net_drop(enum fab_kind kind)
 {
 	struct fab_obj *obj, *tmp;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shared object libsim-fi.so, through which libfabric finds the provider
- * "sim". All its code is in the simulator's program, which loads it. In another
- * program the shared object offers no provider.
+ * The shared object libsim-fi.so, which libfabric loads to find the provider
+ * "sim". The code of the provider is in the simulator's program itself. If
+ * another program loads the shared object, it offers no provider.
  */
 
 #include <rdma/providers/fi_prov.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Posts operations and receives, and ends operations. */
+/* Posting of operations and receives, and the end of operations. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #define POST_ACKED \
 	(FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_COMMIT_COMPLETE)
 
-/* An operation as the caller has described it. */
+/* The parameters of an operation that the caller posts. */
 struct post {
 	enum fab_msg_kind kind;
 	const struct iovec *iov;
@@ -22,7 +22,8 @@ struct post {
 	void *context;
 	bool tagged;
 	uint64_t tag, data;
-	bool inject; /* the bytes are copied, and success is not reported */
+	bool inject; /* the bytes are copied at once, and a success is not
+		      * reported as a completion */
 };
 
 static struct fab_ep *post_ep(struct fid_ep *fid)
@@ -40,7 +41,7 @@ static uint64_t post_len(const struct iovec *iov, size_t n)
 	return len;
 }
 
-/* Checks the operation for errors of the caller. */
+/* Checks the parameters of an operation. Returns 0 or -FI_E*. */
 static ssize_t post_check(const struct fab_ep *ep, const struct post *p)
 {
 	uint64_t access = p->kind == FAB_READ ? FI_READ : FI_WRITE;
@@ -70,15 +71,15 @@ static ssize_t post_check(const struct fab_ep *ep, const struct post *p)
 	return 0;
 }
 
-/* Returns true if a fault of the NIC refuses the post. */
+/* Returns true if a fault of the NIC makes the post fail with -FI_EAGAIN. */
 static bool post_again(struct fab_nic *nic)
 {
 	return nic->fault.again_ns > sim_now() &&
 	       sim_rng_chance(&nic->fault_rng, nic->fault.again_ppm);
 }
 
-/* Returns the endpoint's side of the connection to the address. Connects if
- * there is none. */
+/* Returns the endpoint's side of the connection to an address. If there is no
+ * connection, starts to connect. */
 static struct fab_side *post_side(struct fab_ep *ep, fi_addr_t addr)
 {
 	const struct fab_addr *to = &ep->av->addrs[addr];
@@ -99,8 +100,7 @@ static struct fab_msg *post_msg(struct fab_side *s, const struct post *p)
 	uint64_t off = 0;
 	size_t i;
 
-	m->refs = 2; /* one reference is the operation's, the other is the
-		      * queue's */
+	m->refs = 2; /* one reference of the operation, one of the queue */
 	m->kind = p->kind;
 	m->number = ++s->next_msg;
 	m->len = post_len(p->iov, p->niov);
@@ -173,9 +173,9 @@ static ssize_t post(struct fid_ep *fid, const struct post *p)
 
 /* --- the end of operations --- */
 
-/* Applies the faults of the NIC to a completion. Returns false if the
- * completion is lost. Changes *err if the completion becomes an error. Writes
- * the delay of the completion to *late_ns. */
+/* Applies the faults of the NIC to the completion of a sent operation. Returns
+ * false if the completion is lost. Sets *err if the completion becomes an
+ * error. Sets *late_ns if it is delayed. */
 static bool post_fault(struct fab_nic *nic, int *err, uint64_t *late_ns)
 {
 	struct sim_net_fault *f = &nic->fault;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets. A NIC sends one packet at a time; its sides take turns. A packet
- * arrives after the latency of its path. If the path is then blocked, the
- * packet waits in the list fab_side.held of its sender, in the order of
- * arrival.
+ * Packets on the way. A NIC sends one packet at a time; its sides send in turn.
+ * A packet arrives after the latency of its path. If the path is blocked at
+ * that time, the packet waits in the list fab_side.held of the sending side, in
+ * the order of arrival.
  */
 
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 
 #include "fabtests/sim/fabric/fab.h"
 
-#define WIRE_HEADER 64 /* bytes of a packet's header on the wire */
+#define WIRE_HEADER 64 /* size of a packet's header on the wire, bytes */
 #define WIRE_TURN                                        \
-	16 /* packets that one fi_cq_read handles for an \
-	    * endpoint */
+	16 /* maximum number of packets that one fi_cq_read \
+	    * handles for an endpoint */
 
 /* --- packets --- */
 
@@ -67,7 +67,7 @@ static void wire_handle(struct fab_pkt *p)
 		fab_conn_handle(p);
 }
 
-/* Returns the endpoint to which the packet is addressed, or NULL. */
+/* Returns the endpoint that handles the packet, or NULL if there is none. */
 static struct fab_ep *wire_ep(const struct fab_pkt *p)
 {
 	const struct fab_side *s = &p->conn->side[p->to];
@@ -93,7 +93,8 @@ static void wire_deliver(struct fab_pkt *p)
 	sender->acked_bytes += p->len;
 	s->received_bytes += p->len;
 	s->recv_ns = sim_now();
-	/* CONNECT is always handled by the process in fi_cq_read */
+	/* CONNECT is handled by the process in fi_cq_read even if the NIC
+	 * handles all other packets */
 	if (fab_net->conf.auto_progress && p->kind != FAB_P_CONNECT) {
 		wire_handle(p);
 		return;
@@ -129,7 +130,8 @@ void fab_wire_clear(struct fab_ep *ep)
 
 /* --- blocked paths --- */
 
-/* Called when the held packets of the side have waited for too long. */
+/* Called when the held packets of the side have waited for too long: closes the
+ * side and drops the packets. */
 static void wire_give_up(void *arg)
 {
 	struct fab_side *s = arg;
@@ -142,7 +144,9 @@ static void wire_give_up(void *arg)
 	fab_conn_put(c);
 }
 
-/* Starts the timer that drops the side's held packets. */
+/* Starts the timer that drops the side's held packets. If the side is closed,
+ * they wait for conf.linger_ns. Otherwise they wait for conf.retry_ns; if that
+ * is 0 or the path is stalled, starts no timer. */
 static void wire_wait(struct fab_side *s, bool stalled)
 {
 	const struct sim_net_conf *conf = &fab_net->conf;
@@ -220,7 +224,7 @@ static void wire_arrive(void *arg)
 
 /* --- sending --- */
 
-/* Returns true if packets of the message may overtake others. */
+/* Returns true if the packet may overtake other packets of its connection. */
 static bool wire_overtakes(const struct fab_pkt *p)
 {
 	return fab_net->conf.unordered && p->msg &&
@@ -232,7 +236,8 @@ static uint64_t wire_time(uint64_t bytes, uint64_t bandwidth)
 	return bandwidth ? bytes * SIM_SEC / bandwidth : 0;
 }
 
-/* Sends the packet. left_ns is the time at which it has left the NIC. */
+/* Computes when the packet arrives, and adds the event of its arrival. left_ns
+ * is the time at which the packet has left the NIC. */
 static void wire_fly(struct fab_pkt *p, uint64_t left_ns)
 {
 	struct sim_net_nic from = p->conn->addr[!p->to].at;
@@ -253,7 +258,7 @@ static void wire_fly(struct fab_pkt *p, uint64_t left_ns)
 		when += sim_rng_below(&nic->rng, path.jitter_ns + 1);
 	if (path.loss_ppm && sim_rng_chance(&nic->rng, path.loss_ppm))
 		when += fab_net->conf.rto_ns;
-	/* no packet overtakes a packet that makes or closes the connection */
+	/* A packet that makes or closes the connection is not overtaken. */
 	least = wire_overtakes(p) ? s->floor_ns : s->arrive_ns;
 	if (when < least)
 		when = least;
@@ -273,7 +278,7 @@ void fab_wire_send(struct fab_pkt *p)
 	wire_fly(p, sim_now());
 }
 
-/* Delivers the held packets of the side. */
+/* Delivers all held packets of the side. */
 static void wire_resume(struct fab_side *s)
 {
 	struct fab_conn *c = s->conn;
@@ -301,8 +306,9 @@ void fab_wire_release(void)
 		s = tei_list_first(&todo, struct fab_side, holding);
 		if (!fab_path_blocked(s->conn->addr[s->index].at,
 				      s->conn->addr[!s->index].at, &stalled)) {
-			/* Deliver the held packets now, so that packets that
-			 * are still on the way do not overtake them. */
+			/* Deliver the held packets now and not with a new
+			 * event: packets that are still on the way must not
+			 * overtake them. */
 			wire_resume(s);
 			continue;
 		}
@@ -313,7 +319,8 @@ void fab_wire_release(void)
 	}
 }
 
-/* Copies bytes of a message from memory. */
+/* Copies `len` bytes of a message from its memory to `to`, beginning at the
+ * byte with the number `off`. */
 static void wire_read(const struct fab_msg *m, uint64_t off, char *to,
 		      uint64_t len)
 {
@@ -334,7 +341,8 @@ static void wire_read(const struct fab_msg *m, uint64_t off, char *to,
 	}
 }
 
-/* Returns true if the side may send a packet now. */
+/* Returns true if the side has a message to send and may send a packet of it
+ * now. */
 static bool wire_ready(const struct fab_side *s)
 {
 	return s->state == FAB_SIDE_UP && !s->shut &&
@@ -371,7 +379,8 @@ static void wire_next(struct fab_side *s, uint64_t now)
 	fab_msg_put(m);
 }
 
-/* Sends packets until the NIC is busy or has nothing to send. */
+/* Sends packets of the NIC's sides until the NIC is busy or no side has
+ * something to send. */
 static void wire_pump(struct fab_nic *nic)
 {
 	uint64_t now = sim_now();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sockets, interfaces and links of a simulated host, in place of its kernel. */
+/* The functions of tei_world.net: sockets, interfaces and links of the current
+ * host, which in the real world come from the kernel. */
 
 #include <errno.h>
 #include <ifaddrs.h>
@@ -76,7 +77,7 @@ static bool world_same(const struct tei_socket *s)
 	return fab_fd_get(s->fd) && s->ino == (unsigned long)s->fd;
 }
 
-/* Returns the side of the connection to which a socket belongs, or NULL. */
+/* Returns the side whose socket has the file descriptor, or NULL. */
 static struct fab_side *world_side(int fd)
 {
 	struct fab_fd *f = fab_fd_get(fd);
@@ -95,8 +96,8 @@ static int world_write(const struct fab_addr *a, struct sockaddr *sa,
 	return 0;
 }
 
-/* Returns the address of one end of the socket. The initiator's end has an
- * ephemeral port. */
+/* Returns the address of one end of the side's socket. The initiator's end has
+ * an ephemeral port, as with TCP. */
 static struct fab_addr world_end(const struct fab_side *s, int index)
 {
 	struct fab_addr a = s->conn->addr[index];
@@ -147,8 +148,8 @@ static uint32_t world_ms_since(uint64_t ns)
 	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
-/* Returns the number of retransmissions during the time for which packets have
- * waited. */
+/* Returns how often TCP would have retransmitted the held packets so far, if
+ * the time between two attempts doubles each time. */
 static uint32_t world_retransmits(const struct fab_side *s)
 {
 	uint32_t ms, n = 0;
@@ -160,7 +161,7 @@ static uint32_t world_retransmits(const struct fab_side *s)
 	return n;
 }
 
-/* Returns the number of bytes that the side has not sent. */
+/* Returns the number of bytes in the side's queue, including headers. */
 static uint32_t world_unsent(const struct fab_side *s)
 {
 	const struct fab_msg *m;
@@ -257,7 +258,8 @@ static enum tei_net_bind world_bindable(const struct sockaddr *sa,
 
 /* --- interfaces --- */
 
-/* One entry of the list of interfaces, with the memory of all its parts. */
+/* One entry of the list of interfaces, with the memory to which the entry
+ * points. */
 struct world_interface {
 	struct ifaddrs ifa;
 	char name[IF_NAMESIZE];
