@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Announces that the local rails have changed. */
+/* Announces to the peers that the local rails have changed. */
 #include "prov/rail/conn/rail_announce.h"
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/core/rail_dp.h"

@@ -7,7 +7,8 @@
  *   <= cap, except when the very first connection becomes a leftover.
  * - The thread that holds the lane's lock closes evicted connections before the
  *   next post. So an evicted connection is closed before its successor is made.
- * - busy is the number of held places whose connection has slices in flight.
+ * - rail_cache.busy is the number of assigned places whose connections have
+ *   slices in flight.
  * - A connection is in the waiting list at most once. It leaves the list when
  *   it gets a place, when its peer has no slices left to post or becomes
  *   silent, or when it is freed.
@@ -52,7 +53,7 @@
 #define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)
 #define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)
 
-/* Memory of 64 places. */
+/* An allocation of 64 places. */
 struct rail_cache_chunk {
 	struct rail_cache_chunk *next;
 	struct rail_cache_slot slot[64];
@@ -179,8 +180,8 @@ static void cache_part(struct rail_cache *c, struct rail_cache_slot *slot)
 	} else {
 		tei_list_add_tail(&c->free, &slot->link);
 	}
-	/* if nothing was posted on this connection, cut may still describe an
-	 * earlier connection */
+	/* if nothing was posted on this connection, conn->cut may still
+	 * describe an earlier connection */
 	if (conn->ready && conn->used) {
 		conn->cut = true;
 		conn->old.fd = -1;
@@ -273,10 +274,10 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 }
 
 /*
- * Returns true if there is a free place for the connection; evicts another one
- * if necessary. Peers that answer have priority, and silent peers get only a
- * part of the places. Otherwise silent peers could occupy all places one after
- * the other, without ever connecting.
+ * Returns true if there is a free place for the connection. Evicts another
+ * connection if that is necessary. Peers that answer have priority, and silent
+ * peers get only a part of the places. Otherwise silent peers could occupy all
+ * places one after the other, without ever connecting.
  */
 static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 			    uint64_t now)
@@ -304,11 +305,11 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 	return !tei_list_empty(&c->free) || cache_grow(c);
 }
 
-/* --- the waiting line ---------------------------------------------------- */
+/* --- the waiting list ---------------------------------------------------- */
 
-/* Called while a connection waits for a place. Asks the connection that has had
- * its place for the longest time to yield, if that time is long enough; only
- * one connection is asked at a time. */
+/* Asks a connection to yield its place, because another one waits for a place:
+ * the busy connection that has had its place longest, and for at least
+ * CACHE_TURN_NS. At most one connection is asked per CACHE_YIELD_NS. */
 static void cache_press(struct rail_cache *c, uint64_t now)
 {
 	struct rail_cache_slot *slot, *oldest = NULL;
@@ -337,8 +338,8 @@ bool rail_cache_contended(const struct rail_conn *conn)
 	       !tei_list_empty(&slot->cache->waiting);
 }
 
-/* Puts the connection on the waiting list: at the front if it was the
- * connection to be served next. Returns false. */
+/* Puts the connection on the waiting list: at the front if it is c->first,
+ * which was to be served next; otherwise at the end. Returns false. */
 static bool cache_wait(struct rail_cache *c, struct rail_conn *conn,
 		       uint64_t now)
 {
@@ -433,7 +434,7 @@ static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	struct rail_cache_slot *slot;
 	bool left = false;
 
-	/* keep connections that cannot be closed */
+	/* connections that cannot be closed keep their places */
 	if (c->retires_only || lane->state != RAIL_LANE_ACTIVE ||
 	    __atomic_load_n(&c->wears, __ATOMIC_RELAXED))
 		return false;
@@ -483,8 +484,8 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 
 /* --- admission ----------------------------------------------------------- */
 
-/* Returns true if a connection that has a place may post more slices now; false
- * if waiting connections must be served first. */
+/* Returns true if more slices may be posted now on a connection that has a
+ * place. Returns false if waiting connections must be served first. */
 static bool cache_go_on(struct rail_cache *c, struct rail_conn *conn,
 			uint64_t *now)
 {
@@ -604,7 +605,8 @@ bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 }
 
 /* Shuts the evicted connection down, unless another peer uses it too. Returns
- * false if the connection may be left open. */
+ * false if the connection may have stayed open, so that it counts as a
+ * leftover. */
 static bool cache_close_one(struct rail_lane *lane,
 			    const struct rail_cache_slot *slot,
 			    struct tei_socket *which) TEI_REQUIRES(lane->lock)

@@ -57,20 +57,23 @@ struct rail_conn;
  * assigned to a connection (struct rail_conn), or it is on the closing list or
  * the free list. */
 struct rail_cache_slot {
-	struct tei_sieve_entry entry;	/* rail_cache.held */
-	struct tei_list link;		/* rail_cache.closing or free */
+	struct tei_sieve_entry entry;	/* link in rail_cache.held */
+	struct tei_list link;		/* link in rail_cache.closing or
+					 * rail_cache.free */
 	struct rail_cache *cache;
 	struct rail_conn *conn;		/* connection that has the place; NULL
 					 * while the place is in the list
-					 * closing or free */
-	uint64_t since_ns;		/* time at which conn got the place,
-					 * ns */
+					 * "closing" or "free" */
+	uint64_t since_ns;		/* time at which the connection got the
+					 * place, ns */
 	bool yield;			/* the connection gets no slices until
 					 * it has been idle once */
 	uint64_t moves;			/* value of conn->moves at the last
-					 * check */
-	uint64_t moved_ns;		/* time at which moves last changed */
-	/* on the closing list: the connection to close */
+					 * check by rail_cache_tidy */
+	uint64_t moved_ns;		/* time at which such a check last found
+					 * that the connection was in use */
+	/* the connection to be closed, while the place is on the closing
+	 * list */
 	struct rail_conn *was; /* connection that had the place; NULL if the
 				* connection was freed */
 	fi_addr_t fi_addr;
@@ -84,22 +87,25 @@ struct rail_cache {
 					 * never shut down; a lane with many
 					 * leftovers is retired instead */
 	struct tei_sieve held;
-	struct tei_list waiting;	/* rail_conn.wait_link: connections that
-					 * wait for a place */
-	struct rail_conn *first;	/* entry of waiting that gets the next
-					 * free place */
+	struct tei_list waiting;	/* connections that wait for a place
+					 * (rail_conn.wait_link) */
+	struct rail_conn *first;	/* former first entry of "waiting",
+					 * which gets the next free place; or
+					 * NULL */
 	uint64_t yield_ns;		/* time of the last request to yield,
 					 * ns */
-	uint32_t busy;			/* places whose connections have slices
-					 * in flight */
+	uint32_t busy;			/* number of places whose connections
+					 * have slices in flight */
 	struct tei_list closing;	/* places whose evicted connection must
 					 * be closed */
-	uint32_t nclosing;		/* length of closing; atomic */
-	uint32_t leftovers;		/* number of leftovers: evicted
-					 * connections that cannot be closed;
-					 * atomic */
-	bool wears;			/* atomic: the lane has had a
-					 * leftover */
+	uint32_t nclosing;		/* atomic: number of entries of
+					 * "closing" */
+	uint32_t leftovers;		/* atomic: number of leftovers: evicted
+					 * connections that could not be
+					 * closed */
+	bool wears;			/* atomic: the lane has had a leftover,
+					 * so some places are reserved for
+					 * leftovers */
 	struct tei_list free;
 	struct rail_cache_chunk *chunks;
 	uint64_t made, evicted;
@@ -110,20 +116,19 @@ static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
 	return &lane->rail->cache[lane->index];
 }
 
-/* Initializes an empty cache of cap places. A cap below 2 counts as 2. */
+/* Initializes an empty cache with "cap" places, but at least 2. */
 void rail_cache_init(struct rail_cache *cache, uint32_t cap);
-/* Frees all places, also those that connections have. */
+/* Frees all places, even those that are assigned to connections. */
 void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
 
 /*
- * Returns true if the connection conn has a place or gets one now. It may then
- * post slices (rail_cache_admit) or a message (rail_cache_admit_msg) on the
- * lane.
+ * Return true if the connection "conn" has a place or gets one now, and slices
+ * (rail_cache_admit) or a message (rail_cache_admit_msg) may be posted on it.
  *
  * If rail_cache_admit() returns false, the connection waits for a place, unless
  * its peer is silent. If rail_cache_admit_msg() returns false, the caller must
- * try again later. *now: the time, or 0, in which case the function sets it if
- * it needs the time.
+ * try again later. *now: the present time, or 0; if it is 0 and
+ * rail_cache_admit() needs the time, the function sets *now.
  */
 bool rail_cache_admit(struct rail_lane *lane, struct rail_conn *conn,
 		      uint64_t *now) TEI_REQUIRES(lane->lock)
@@ -138,9 +143,10 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_conn *conn,
 bool rail_cache_contended(const struct rail_conn *conn)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Moves the peer of the first waiting connection to the front of
- * dp->tasks.active. Must be called before a bundle of slices is cut. After the
- * bundle, rail_cache_favoured() ends this preference. */
+/* rail_cache_favour() moves the peer of the first waiting connection to the
+ * front of dp->tasks.active, so that this connection gets the next free place.
+ * Must be called before a bundle of slices is cut. After the bundle,
+ * rail_cache_favoured() ends this preference. */
 void rail_cache_favour(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 void rail_cache_favoured(struct rail_lane *lane)
@@ -154,12 +160,13 @@ void rail_cache_drop(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
  * freed. */
 void rail_cache_forget(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
 
-/* Closes the evicted connections. Must be called before anything is posted. */
+/* Closes the evicted connections. Must be called before anything is posted on
+ * the lane. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
-/* Returns true if a connection of the lane, other than but, has this address.
- * Two peers may have the same address for a while: a resolver may lead to a
- * rail that is already known. The provider then makes only one connection for
- * both peers. */
+/* Returns true if a connection of the lane, other than "but", leads to this
+ * address. Two peers may have the same address for a while: a resolver may lead
+ * to a rail that is already known. The provider then makes only one connection
+ * for both peers. */
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 		       const struct rail_conn *but) TEI_REQUIRES(lane->lock);
 

@@ -30,12 +30,13 @@
 #define CACHE_TARGETS	10u
 #define CACHE_CAP	4u
 #define CACHE_BLOCK	4096u
-#define CACHE_DEPTH	32u		/* blocks per target in a flood */
+#define CACHE_DEPTH	32u		/* number of blocks per target in a
+					 * flood */
 
 struct cache_rig {
 	struct test_plane from, to[CACHE_TARGETS];
 	struct tei_rail_peer *peer[CACHE_TARGETS];
-	char *src, *dst[CACHE_TARGETS];	/* CACHE_DEPTH blocks each */
+	char *src, *dst[CACHE_TARGETS];	/* memory of CACHE_DEPTH blocks each */
 	struct test_task task[CACHE_TARGETS][CACHE_DEPTH];
 };
 
@@ -146,7 +147,7 @@ static uint32_t cache_fds(void)
 	return n;
 }
 
-/* Waits until count() is at most most. Returns false after a timeout. */
+/* Waits until count() returns at most "most". Returns false after a timeout. */
 static bool cache_settles(uint32_t (*count)(struct cache_rig *),
 			  struct cache_rig *rig, uint32_t most)
 {
@@ -169,8 +170,8 @@ static uint32_t cache_all_fds(struct cache_rig *rig)
 
 /* --- traffic ------------------------------------------------------------- */
 
-/* Writes one block to each target, one target after the other, and compares
- * it. */
+/* Writes one block to each of the first "targets" targets, one after the other,
+ * and checks that it has arrived. */
 static void cache_round(struct cache_rig *rig, uint32_t targets, uint64_t seed)
 {
 	uint32_t i;
@@ -184,7 +185,8 @@ static void cache_round(struct cache_rig *rig, uint32_t targets, uint64_t seed)
 	}
 }
 
-/* Writes all blocks to all targets at the same time, and compares them. */
+/* Writes all blocks to each of the first "targets" targets at the same time,
+ * and checks that they have arrived. */
 static void cache_flood(struct cache_rig *rig, uint32_t targets, uint64_t seed)
 {
 	size_t len = CACHE_DEPTH * CACHE_BLOCK;
@@ -221,8 +223,8 @@ static void cache_check_bounded(bool retires_only, uint32_t most)
 		cache_round(rig, CACHE_TARGETS, r * 1000);
 		CU_ASSERT(cache_held(rig) <= CACHE_CAP);
 		CU_ASSERT(cache_settles(cache_connections, rig, most));
-		/* after the first round, the connections over which the targets
-		 * answer exist */
+		/* from the first round on, the connections exist over which the
+		 * targets answer */
 		if (!r)
 			fds = cache_fds();
 		CU_ASSERT(cache_settles(cache_all_fds, rig,
@@ -276,7 +278,7 @@ static void test_flood_with_two_places_completes(void)
 	cache_end(rig);
 }
 
-/* Restarts the progress thread of a plane that was stopped. */
+/* Starts the progress thread of the plane again after test_plane_still. */
 static void cache_go_on(struct test_plane *p)
 {
 	struct tei_err err;
@@ -286,7 +288,7 @@ static void cache_go_on(struct test_plane *p)
 }
 
 /* Checks that three silent peers do not take the places of the others. met:
- * they have answered before they become silent. */
+ * whether the three have answered before they become silent. */
 static void cache_check_silent(uint32_t cap, bool met)
 {
 	struct timespec pause = { .tv_sec = 1, .tv_nsec = 500000000 };
@@ -295,7 +297,8 @@ static void cache_check_silent(uint32_t cap, bool met)
 
 	if (met) {
 		cache_round(rig, CACHE_TARGETS, 1);
-		/* the silent peers' places have been given to other peers */
+		/* give the places of the peers that become silent to the
+		 * others */
 		cache_round(rig, silent, 2);
 	}
 	for (i = silent; i < CACHE_TARGETS; i++) {
@@ -323,14 +326,15 @@ static void test_silent_peers_leave_places_to_others(void)
 	cache_check_silent(1, false);
 }
 
-/* Silent peers with slices to post do not join the waiting list. */
+/* Checks silent peers that had been connected before: although they have slices
+ * to post, they do not join the waiting list. */
 static void test_peers_that_become_silent_leave_places_to_others(void)
 {
 	cache_check_silent(CACHE_CAP, true);
 }
 
-/* Returns the connection from the first local rail to that remote rail of the
- * first target. */
+/* Returns the connection from the first local rail to remote rail "remote" of
+ * the first target, and its lane in *lane. */
 static struct rail_conn *cache_conn(struct cache_rig *rig, uint16_t remote,
 				    struct rail_lane **lane)
 {
@@ -346,8 +350,9 @@ static struct rail_conn *cache_conn(struct cache_rig *rig, uint16_t remote,
 	return conn;
 }
 
-/* A connection is evicted, gets a place and is evicted again before it was
- * used. Its socket has no other end any more, but the provider still has it. */
+/* Checks a connection that is evicted, gets a place again, and is evicted again
+ * before it was used. Its socket is no longer connected, but the provider has
+ * not closed the socket yet. */
 static void test_post_on_closing_connection_is_deferred(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -380,8 +385,9 @@ static void test_post_on_closing_connection_is_deferred(void)
 	cache_end(rig);
 }
 
-/* A slice that was cut for one lane generation must not be posted to the next
- * one: its fence closes only the first of them. */
+/* Checks that a slice which was cut for one lane generation of the target is
+ * not posted to the next generation, because the fence for the slice would
+ * close only the first one. */
 static void test_post_to_other_lane_generation_is_deferred(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -421,7 +427,8 @@ static bool cache_has_place(struct cache_rig *rig, const struct rail_conn *conn)
 	return has;
 }
 
-/* Writes to one peer again before each write to one of many others. */
+/* Checks that a connection keeps its place if it is used again before each use
+ * of another one. */
 static void test_cache_keeps_connection_in_frequent_use(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -446,7 +453,8 @@ static void test_cache_keeps_connection_in_frequent_use(void)
 	cache_end(rig);
 }
 
-/* Sends a message over that rail pair. */
+/* Sends a message over the first local rail to remote rail "remote" of the
+ * first target. Returns true on success. */
 static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -473,8 +481,9 @@ static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 	return !ret;
 }
 
-/* Each side has two rails. A message goes over the first local rail to the
- * remote rail that is not its route. */
+/* Checks that an idle off-route connection is evicted. Each side has two rails;
+ * a message over the first local rail to the remote rail that is not its route
+ * makes the connection. */
 static void test_off_route_connection_when_idle_is_evicted(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);

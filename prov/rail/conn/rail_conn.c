@@ -127,8 +127,8 @@ int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 	return -1;
 }
 
-/* Returns one of the remote rails that fit best, or -1. Consecutive values of
- * turn select one after the other. */
+/* Returns one of the remote rails that fit best (rail_conn_fit), or -1.
+ * Consecutive values of "turn" select one after the other. */
 static int16_t conn_choose(const struct tei_rail_peer *peer,
 			   const struct rail *rail, uint32_t turn)
 {
@@ -153,8 +153,8 @@ static int16_t conn_choose(const struct tei_rail_peer *peer,
 	return -1;
 }
 
-/* Returns one of all remote rails that fit, or -1. Consecutive values of turn
- * select one after the other. */
+/* Returns one of all remote rails that the local rail can reach, or -1.
+ * Consecutive values of "turn" select one after the other. */
 static int16_t conn_in_turn(const struct tei_rail_peer *peer,
 			    const struct rail *rail, uint32_t turn)
 {
@@ -186,11 +186,12 @@ static bool conn_others_work(const struct tei_rail_peer *peer, uint32_t rail)
 }
 
 /*
- * Returns the remote rail that the local rail uses: base, which the addresses
- * suggest, unless the pair with base is broken and another pair is not. A
- * remote rail in the same network is preferred. A remote rail behind a router
- * is used only if no other local rail works, because packets to it may pass the
- * wire of another local rail.
+ * Returns the remote rail that the local rail uses. Usually this is "base",
+ * which was chosen by its address. If the pair with "base" is broken and
+ * another pair is not, returns the remote rail of the other pair. A remote rail
+ * in the same network is preferred. A remote rail behind a router is used only
+ * if no other local rail works, because packets to it may pass the wire of
+ * another local rail.
  */
 static int16_t conn_detour(const struct tei_rail_peer *peer,
 			   const struct rail *rail, int16_t base)
@@ -354,8 +355,8 @@ void rail_conn_free_all(struct tei_rail_peer *peer)
 	uint32_t i, j;
 	struct rail *rail;
 
-	/* messages may still be under way: clear their pointers to the
-	 * connections */
+	/* messages may still be under way: clear the pointers of their send
+	 * buffers to the connections */
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		rail = rail_at(peer->dp, i);
 		for (j = 0; j < RAIL_TX_MSGS; j++)
@@ -387,10 +388,10 @@ struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 }
 
 /*
- * Returns true while the provider has not closed the connection that was cut: a
- * post would use that connection and fail. Examines the socket, which shows
- * whether the connection is closed even if the peer and its address are gone.
- * Always returns false once CONN_CLOSES_NS have passed.
+ * Returns true while the provider has not closed the connection that was cut. A
+ * post would use that connection and fail. Examines the socket, which is there
+ * until the provider closes the connection, even if the peer and its address
+ * are gone. Always returns false once CONN_CLOSES_NS have passed.
  */
 static bool conn_closes(struct rail_conn *conn, struct rail_lane *lane,
 			const struct tei_rail_addr *addr)
@@ -463,8 +464,8 @@ int rail_conn_ready(struct tei_rail_peer *peer, struct rail_conn *conn,
 	/* the peer's rx lane is closed, and the peer will announce a new one */
 	if (!addr.len)
 		return -FI_EAGAIN;
-	/* the provider would use the connection that is being closed instead of
-	 * a new one */
+	/* if an address handle were made now, the provider would use the
+	 * connection that is being closed */
 	if (conn->cut && conn->lane_gen == lane->gen &&
 	    conn_closes(conn, lane, &addr))
 		return -FI_EAGAIN;
@@ -559,8 +560,8 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *s)
 		conn->bulk_bytes += s->len;
 		s->lane->rail->bulk.bytes += s->len;
 	}
-	/* from time to time, more slices are tried than the provider accepted
-	 * before */
+	/* raise the limit from time to time, because the provider may accept
+	 * more slices than before */
 	if (conn->room && ++conn->fits == CONN_FITS) {
 		conn->fits = 0;
 		conn->room = conn->room < CONN_ROOM_MAX ? conn->room * 2 : 0;

@@ -16,8 +16,8 @@ struct rail_conn;
 struct rail_remote;
 struct rail_tx;
 
-/* Returns the connection of this lane to that remote rail, or NULL before
- * rail_conn_table. */
+/* Returns the connection of this lane to that remote rail, or NULL if
+ * rail_conn_table has not allocated it yet. */
 struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
@@ -30,10 +30,13 @@ bool rail_conn_is_ready(const struct tei_rail_peer *peer,
 			const struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Gives the connection an address handle for the current generations of its
- * lane and of its remote rail. gen: generation of the remote rail for which a
- * slice was cut, 0: any. Returns 0, -FI_EAGAIN if the remote rail no longer has
- * generation gen, or another -FI_E*. */
+/*
+ * Gives the connection an address handle for the current generations of its
+ * lane and of its remote rail. gen: lane generation of the remote rail for
+ * which a slice was cut; 0 means any generation. Returns 0, -FI_EAGAIN if the
+ * caller must try again later (for example because the remote rail no longer
+ * has generation gen), or another -FI_E*.
+ */
 int rail_conn_ready(struct tei_rail_peer *peer, struct rail_conn *conn,
 		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 	TEI_REQUIRES(lane->lock);
@@ -52,22 +55,24 @@ bool rail_conn_lives(struct rail_lane *lane, struct rail_conn *conn)
 /* Returns the index of a local rail that can reach addr, or -1. */
 int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
 
-/* Returns the remote rail for the next slice of a local rail, or -1. */
+/* Returns the remote rail for the next slice of a local rail, or -1 if the
+ * local rail has no route. */
 int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Allocates the connections of every pair of rails and chooses the routes.
- * Called by the progress thread or during set-up. */
+ * Returns 0 or TEI_ERR_MEMORY. May be called by the progress thread or during
+ * set-up. */
 int rail_conn_table(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 
 /* Returns how well a local rail can reach a remote rail. The values are: 0 if
- * it cannot, or if the remote rail is only a hint; 1 if it perhaps can, through
- * a router; 2 if both are in the same network; 3 if both have the same
- * address. */
+ * it cannot, or if the remote rail is only an address for hellos
+ * (rail_remote.hint); 1 if it perhaps can, through a router; 2 if both are in
+ * the same network; 3 if both have the same address. */
 int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote);
 
-/* Returns what rail_conn_fit returns, but rates a hint like a known remote
- * rail. */
+/* Returns what rail_conn_fit returns, but rates an address for hellos
+ * (rail_remote.hint) like any other remote rail. */
 int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote);
 
 /* Decides whether remote rails must be selected per slice (rail_select_remote).
@@ -82,10 +87,10 @@ void rail_conn_reroute(struct tei_rail_peer *peer)
 
 /*
  * Returns an off-route remote rail that the local rail might reach, for
- * messages. Consecutive values of turn select one rail after the other. A
+ * messages. Consecutive values of "turn" select one rail after the other. A
  * doubtful pair (rail_health_doubtful) is returned only if all other pairs are
  * doubtful as well: it may then be the only way for the fence. Returns -1 if
- * there is none.
+ * there is no such rail.
  */
 int16_t rail_conn_other(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint32_t turn)

@@ -2,8 +2,8 @@
 #ifndef TEI_PROV_RAIL_CONN_RAIL_CONN_STATE_H
 #define TEI_PROV_RAIL_CONN_RAIL_CONN_STATE_H
 
-/* What the owners of operations report about the connection of a completed
- * operation. */
+/* The functions by which the owners of operations report that an operation on a
+ * connection has completed or failed. */
 
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"

@@ -33,9 +33,8 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval between
-						 * retries; it doubles
-						 * FIRST_DOUBLES times */
+/* first interval between retries; it doubles FIRST_DOUBLES times */
+#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)
 #define FIRST_DOUBLES	6
 
 static enum rail_contact_lane_state contact_lane_state(const struct rail *rail)
@@ -52,7 +51,8 @@ static void contact_lane_set(struct rail *rail,
 
 void rail_contact_lane_init(struct rail *rail)
 {
-	/* only an IP address can be requested for another endpoint */
+	/* an endpoint can be opened at a given address only if it is an IP
+	 * address */
 	contact_lane_set(rail, rail_addr_is_ip(&rail->nic.own)
 				       ? RAIL_CONTACT_LANE_TARGET
 				       : RAIL_CONTACT_LANE_LEFT);
@@ -99,8 +99,8 @@ void rail_contact_lane_run(struct rail *rail, uint64_t now)
 		contact_lane_open(rail);
 }
 
-/* Schedules another attempt after the contact lane could not be opened. Logs
- * the first failure and announces that the rail has no contact address. */
+/* Schedules another attempt after the contact lane could not be opened. At the
+ * first failure, logs it and announces that the rail has no contact address. */
 static void contact_lane_taken(struct rail *rail)
 {
 	uint32_t tries = rail->contact.tries++;

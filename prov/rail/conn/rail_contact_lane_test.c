@@ -94,7 +94,8 @@ static bool contact_moved(struct test_plane *p, uint32_t gen)
 	       contact_is(p) == RAIL_CONTACT_LANE_HELD;
 }
 
-/* Moves the rx lane of the plane to another address, and informs no peer. */
+/* Moves the rx lane of the plane to another address without informing any
+ * peer. */
 static void contact_move(struct test_plane *p)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -198,8 +199,8 @@ static void test_resolver_at_contact_address_finds_process(void)
 
 static char contact_dst[FIRST_LEN];
 
-/* Writes to that address from an endpoint that belongs to no lane. Returns 0,
- * or the error of the completion. */
+/* Writes to address "at" of data plane "to", over the probe endpoint of "by".
+ * Returns 0, or the error of the completion. */
 static int contact_write(struct test_plane *by, struct test_plane *to,
 			 const struct tei_rail_addr *at, char *src)
 {
@@ -296,7 +297,8 @@ static struct tei_rail_peer *contact_met(struct test_plane *home,
 	return peer;
 }
 
-/* Both planes have moved. Checks that a write completes. */
+/* Checks that a write from "guest" to "home" completes, after the rx lanes of
+ * both have moved. */
 static void contact_meet(struct test_plane *home, struct test_plane *guest,
 			 struct tei_rail_peer *peer, uint64_t seed)
 {
@@ -325,8 +327,9 @@ static void test_two_planes_that_move_together_reconnect(void)
 	contact_open(&home, "127.0.0.1");
 	contact_open(&guest, "127.0.0.2");
 	peer = contact_met(&home, &guest);
-	/* first round: each plane has the other's contact address; second
-	 * round: each has an address at which nothing listens any longer */
+	/* In the first round, each plane still knows the other's contact
+	 * address as its route. In the second round, each knows an address at
+	 * which nothing listens any longer. */
 	for (i = 0; i < 2; i++) {
 		contact_move(&home);
 		contact_move(&guest);
@@ -337,8 +340,8 @@ static void test_two_planes_that_move_together_reconnect(void)
 	test_plane_close(&home);
 }
 
-/* Checks that each contact address is tried for some time: any of them may be
- * the only one that works. */
+/* Checks that each contact address is tried for some time, because any of them
+ * may be the only one that works. */
 static void test_contact_addresses_are_tried_in_turn(void)
 {
 	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };
@@ -361,7 +364,7 @@ static void test_contact_addresses_are_tried_in_turn(void)
 		rail_peer_next_first(peer, now + TEI_NS_PER_MS);
 		CU_ASSERT_EQUAL(peer->addrs.found_at.len, 0);
 	}
-	/* without contact addresses nothing is tried */
+	/* without contact addresses, no address is tried */
 	peer->addrs.ncontacts = 0;
 	rail_peer_next_first(peer, now);
 	CU_ASSERT_EQUAL(peer->addrs.found_at.len, 0);

@@ -36,7 +36,7 @@
 /* Number of polls without an event after which rail_disconnect ends. */
 #define CUT_IDLE_POLLS 8
 #define CUT_FOUND	4		/* limit of the connections to one
-					 * address that a look-up returns */
+					 * address that cut_seen returns */
 
 /* A search among a lane's sockets, and its result. */
 struct cut {
@@ -57,8 +57,8 @@ struct cut {
 	bool lives, pending;		/* lives: a matching socket can still
 					 * carry data; pending: rail_tcp_pending
 					 * is true for a matching socket */
-	struct tei_socket which;	/* first socket that the search found to
-					 * match */
+	struct tei_socket which;	/* first matching socket that the search
+					 * has found */
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
@@ -83,8 +83,8 @@ static bool cut_lives(int fd)
 	return !tei_world->net.tcp_state(fd, &tcp) || tcp.established;
 }
 
-/* Counts a socket that has no remote address: it listens, is connecting or is
- * broken. */
+/* Counts a socket that has no remote address, because it listens, is connecting
+ * or is broken. */
 static void cut_nameless(int fd, struct cut *c)
 {
 	if (tei_world->net.listens(fd))
@@ -95,7 +95,7 @@ static void cut_nameless(int fd, struct cut *c)
 
 /* --- lists of connections ------------------------------------------------ */
 
-/* An address as a sort key. */
+/* An IP address and a port in a form that memcmp can order. */
 struct cut_key {
 	uint16_t family, port;
 	uint8_t ip[16];
@@ -181,7 +181,7 @@ cut_seen(const struct rail_disconnect_list *list, const void *addr, size_t len,
 
 /*
  * Returns true if the connection was accepted by the lane. Such a connection
- * may belong to any peer, because the peer's end has an ephemeral address. own:
+ * may belong to any peer, because the peer's end has an ephemeral port. own:
  * local address of the socket.
  */
 static bool cut_accepted(const struct cut *c, const struct sockaddr *own)
@@ -263,8 +263,7 @@ void rail_disconnect(struct rail_lane *lane, struct rail_done *done)
 	}
 }
 
-/* Returns true if the lane may have sockets and a socket may be connected to
- * the address c->peer. */
+/* Returns true if the lane may have sockets and c->peer is an IP address. */
 static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 		    size_t len)
 {
@@ -398,7 +397,7 @@ void rail_disconnect_listed(struct rail_lane *lane,
 	seen = cut_seen(list, addr, len, &n);
 	for (i = 0; i < n; i++)
 		found |= cut_again(&seen[i], addr, true);
-	/* the connection may have been made after the scan of the list */
+	/* the connection may have been made after the list */
 	if (!found)
 		rail_disconnect_one(lane, addr, len, NULL);
 }

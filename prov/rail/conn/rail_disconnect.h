@@ -14,9 +14,9 @@
 struct rail_disconnect_seen;
 struct tei_socket;
 
-/* Cuts the connections of a lane on which no slices are posted, and closes the
- * lane. throttled: the lane is closed on a closer thread, as by
- * rail_closing_start. */
+/* Cuts the connections of a lane and closes the lane, on which no slices may be
+ * posted. throttled: if true, a closer thread closes the lane
+ * (rail_closing_start). */
 void rail_lane_shutdown(struct rail_lane *lane, bool throttled);
 
 /* Shuts down all connections of the lane and polls it until the errors have
@@ -34,8 +34,8 @@ enum rail_disconnect {
 };
 
 /* Shuts down the lane's connections to that address (a sockaddr). If the result
- * is RAIL_CUT_SOME and which is not NULL, *which is set to the socket of such a
- * connection. */
+ * is RAIL_CUT_SOME and "which" is not NULL, *which is set to the socket of one
+ * of them. */
 enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
 					 const void *addr, size_t len,
 					 struct tei_socket *which)
@@ -44,7 +44,8 @@ enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
 /* Returns true if the provider has not closed the socket yet. */
 bool rail_disconnect_there(const struct tei_socket *which);
 
-/* Returns what rail_disconnect_one would return, but shuts down nothing. */
+/* Returns what rail_disconnect_one would return, but does not shut down any
+ * connection. */
 enum rail_disconnect rail_disconnect_find(struct rail_lane *lane,
 					  const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
@@ -65,10 +66,11 @@ void rail_disconnect_list(struct rail_lane *lane,
 void rail_disconnect_list_free(struct rail_disconnect_list *list);
 
 /*
- * Returns true if the kernel received anything from that address in the last ms
- * milliseconds, or if the kernel knows that the process there does not read its
- * sockets. asked: a message was sent to the address for this check, so the
- * function also returns true if everything sent has been acknowledged.
+ * Returns true if the kernel received anything from that address in the last
+ * "ms" milliseconds, or if the receive window of the other end is closed
+ * because the process there does not read its socket. asked: a message was sent
+ * to the address for this check, so the function also returns true if
+ * everything sent has been acknowledged.
  */
 bool rail_disconnect_received(const struct rail_disconnect_list *list,
 			      const void *addr, size_t len, uint32_t ms,
@@ -80,8 +82,8 @@ bool rail_disconnect_received(const struct rail_disconnect_list *list,
 uint64_t rail_disconnect_acked(const struct rail_disconnect_list *list,
 			       const void *addr, size_t len);
 
-/* Does what rail_disconnect_one does, but faster if list, a list of this lane,
- * contains the connection. */
+/* Does what rail_disconnect_one does, but faster if "list", which must be a
+ * list of this lane, contains the connection. */
 void rail_disconnect_listed(struct rail_lane *lane,
 			    const struct rail_disconnect_list *list,
 			    const void *addr, size_t len)
@@ -112,8 +114,8 @@ bool rail_disconnect_silent(struct rail_lane *lane, const void *addr,
 /* Returns the number of the lane's connections whose sockets can be found. */
 uint32_t rail_disconnect_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
-/* Does what rail_disconnect_received does, for one socket. If ms is 0, ignores
- * what the kernel has received. */
+/* Does what rail_disconnect_received does, for one socket. If "ms" is 0,
+ * ignores what the kernel has received. */
 bool rail_tcp_received(int fd, uint32_t ms, bool asked);
 
 /* Returns the number of bytes that the other end has acknowledged since the

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests the search for sockets of a lane: cutting them, and close-on-exec. */
+/* Tests the search for the sockets of a lane, which are cut or marked
+ * close-on-exec. */
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -18,7 +19,8 @@
 #include "util/lock.h"
 
 
-/* Two connections to one listener. The lane watches only the first one. */
+/* A lane, and two connections to one listener. The lane watches only the first
+ * one. */
 struct cut_rig {
 	struct rail_lane lane;
 	struct sockaddr_in addr;
@@ -94,8 +96,8 @@ static void test_cut_leaves_sockets_that_lane_does_not_watch(void)
 	cut_end(&rig);
 }
 
-/* Checks that a socket which has got the number of a closed socket is not taken
- * for it. */
+/* Checks that another socket with the file descriptor number of a closed socket
+ * is not taken for the closed one. */
 static void test_cut_socket_is_present_until_closed(void)
 {
 	struct cut_rig rig;
@@ -156,9 +158,10 @@ static void test_connection_newer_than_list_is_cut(void)
 	cut_end(&rig);
 }
 
-/* Checks that a connection which a peer has made may belong to any peer,
- * because a reverse-path send may use it. A connection accepted by another lane
- * does not count. */
+/* Checks look-ups of an address to which the lane has no connection. If the
+ * lane has accepted a connection, the result is UNKNOWN, because the accepted
+ * connection may lead to the same process. A connection that was accepted at
+ * another address has no effect. */
 static void test_accepted_connection_makes_look_up_unknown(void)
 {
 	struct sockaddr_in elsewhere = { .sin_family = AF_INET };
@@ -194,7 +197,7 @@ static void test_accepted_connection_makes_look_up_unknown(void)
 		rail_disconnect_lives(lane, &elsewhere, sizeof(elsewhere)),
 		RAIL_CUT_UNKNOWN);
 	CU_ASSERT(rail_disconnect_shows(lane, &elsewhere, sizeof(elsewhere)));
-	/* a connection to that address exists */
+	/* a connection to the address itself is found nevertheless */
 	CU_ASSERT_EQUAL(
 		rail_disconnect_lives(lane, &rig.addr, sizeof(rig.addr)),
 		RAIL_CUT_SOME);
@@ -203,8 +206,8 @@ static void test_accepted_connection_makes_look_up_unknown(void)
 	cut_end(&rig);
 }
 
-/* Imitates the state after a fork: the file stays open, but its number belongs
- * to another file. */
+/* Checks a socket that the lane still watches, but whose file descriptor number
+ * belongs to another file, as it may happen after a fork. */
 static void test_cut_of_reused_number_is_skipped(void)
 {
 	struct cut_rig rig;
@@ -219,8 +222,8 @@ static void test_cut_of_reused_number_is_skipped(void)
 	cut_end(&rig);
 }
 
-/* Waits until the kernel reports the connection as full (or as no longer full).
- * Returns false after a timeout. */
+/* Waits until the receive window of the other end is closed, or, if "full" is
+ * false, until it is open again. Returns false after a timeout. */
 static bool cut_await(struct cut_rig *rig, int other, bool full)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -247,8 +250,8 @@ static void test_peer_that_does_not_read_counts_as_alive(void)
 	other = accept(rig.listener, NULL, NULL);
 	CU_ASSERT_FATAL(other >= 0);
 	CU_ASSERT(!rail_tcp_received(rig.watched, 0, false));
-	/* if nothing is under way, the peer counts as alive only if it was
-	 * pinged */
+	/* if no data is under way, the peer counts as alive only if it was
+	 * pinged ("asked") */
 	CU_ASSERT(rail_tcp_received(rig.watched, 0, true));
 	CU_ASSERT(cut_await(&rig, other, true));
 	CU_ASSERT(cut_await(&rig, other, false));
@@ -284,7 +287,8 @@ static bool cut_marked(int fd)
 	return fcntl(fd, F_GETFD) & FD_CLOEXEC;
 }
 
-/* The lane watches an epoll descriptor, which watches a socket. */
+/* Checks a lane that watches a socket, and an epoll descriptor which watches
+ * another socket. */
 static void test_lane_descriptors_are_marked_close_on_exec(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -301,8 +305,8 @@ static void test_lane_descriptors_are_marked_close_on_exec(void)
 	fcntl(inner, F_SETFD, 0);
 	fcntl(rig.watched, F_SETFD, 0);
 	fcntl(rig.other, F_SETFD, 0);
-	/* stale is closed but still listed, and its number belongs to another
-	 * file */
+	/* the file of "stale" is still listed, but its number belongs to
+	 * another file now */
 	stale = epoll_create1(0);
 	CU_ASSERT_EQUAL(epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_ADD, stale, &ev),
 			0);

@@ -32,11 +32,11 @@ struct rail_raw {
 struct rail_draining {
 	uint64_t id;			/* id of the region */
 	uint32_t keys;
-	bool answer;			/* REVOKED must be sent when keys
+	bool answer;			/* REVOKED must be sent when "keys"
 					 * reaches 0 */
 };
 
-/* Returns the remote key of a range of the table; NULL for NULL. */
+/* Returns the remote key whose member "range" is *r, or NULL if r is NULL. */
 static struct rail_rkey *key_of(struct tei_range *r)
 {
 	return r ? tei_container_of(r, struct rail_rkey, range) : NULL;
@@ -101,7 +101,7 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 		rail_peer_attend(peer);
 	}
 	/* If another request is pending, next_ns is kept, too: the new request
-	 * is sent then. Without this pause, two tasks that request keys
+	 * is sent at that time. Without this pause, two tasks that request keys
 	 * alternately would send requests to a silent peer without end. */
 	w->active = true;
 	w->addr = addr;
@@ -109,7 +109,8 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 	w->tries = 0;
 }
 
-/* Appends v unless the list has it. Returns false if memory is short. */
+/* Appends v to the list, unless the list contains it. Returns false if memory
+ * is short. */
 static bool key_push(uint64_t **list, uint32_t *n, uint32_t *cap, uint64_t v)
 {
 	uint64_t *grown;
@@ -155,9 +156,9 @@ static struct rail_draining *key_draining(struct tei_rail_peer *peer,
 	return NULL;
 }
 
-/* Reserves a draining entry for each key of the table and for one more, so that
- * keys in use can be withdrawn without allocating. Returns false if memory is
- * short. */
+/* Reserves an entry of keys.draining for each key of the table and for one
+ * more, so that keys in use can be withdrawn without allocating. Returns false
+ * if memory is short. */
 static bool key_reserve(struct tei_rail_peer *peer)
 {
 	uint32_t need = peer->keys.ndraining + peer->keys.rkeys.n + 1;
@@ -174,7 +175,7 @@ static bool key_reserve(struct tei_rail_peer *peer)
 }
 
 /* Counts one more withdrawn key of the region as still in use. key_reserve has
- * made room for the entry. */
+ * allocated the entry. */
 static void key_drain(struct tei_rail_peer *peer, uint64_t id)
 {
 	struct rail_draining *d = key_draining(peer, id);
@@ -316,7 +317,8 @@ static void key_id_unlink(struct tei_rail_peer *peer, struct rail_rkey *k)
 	*b = k->bucket_next;
 }
 
-/* Makes room for one more key in the table and in the hash table by id. */
+/* Allocates memory for one more key in the table and in the hash table by
+ * region id. Returns false if memory is short. */
 static bool key_grow(struct tei_rail_peer *peer)
 {
 	struct rail_rkey **ids, *k;
@@ -337,8 +339,8 @@ static bool key_grow(struct tei_rail_peer *peer)
 	return true;
 }
 
-/* Removes the key from the table. A key that slices still use is
- * freed after the last of these slices. */
+/* Removes the key from the table, and from slices that wait to be posted again.
+ * A key that other slices still use is freed after the last of these slices. */
 static void key_withdraw(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
 	struct rail_slice *s;

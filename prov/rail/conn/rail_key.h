@@ -28,12 +28,12 @@ struct rail_rkey {
 	struct tei_range range;		/* memory at the peer; in
 					 * peer->keys.rkeys */
 	uint64_t id;			/* id of the region */
-	uint32_t slices;		/* unfinished slices that use the remote
-					 * key */
+	uint32_t slices;		/* number of unfinished slices that use
+					 * the remote key */
 	bool read_only;			/* the region must not be written */
 	bool revoked;			/* the peer has revoked the key, so it
 					 * is not in peer->keys.rkeys; freed
-					 * when slices is 0 */
+					 * when "slices" is 0 */
 	uint16_t nparts;
 	struct rail_rkey_part {
 		uint16_t rail_id;	/* index of the remote rail at the
@@ -54,18 +54,20 @@ struct rail_rkey {
 struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Returns true if keys for the whole range are known, for reading or for
- * writing. */
+/* Returns true if keys for the whole range are known that allow reading (if
+ * "read" is true) or writing. */
 bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		     bool read)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Does what rail_key_covers does, and requests the first missing key. */
+/* Does what rail_key_covers does. If a key is missing, also requests the keys
+ * from the first byte without a key on. */
 bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
 			     uint64_t len, bool read)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Maps a raw key for one local rail. Returns false on failure. */
+/* Maps a raw key for one local rail, unless that was done before. Stores the
+ * mapped key in *key64. Returns false on failure. */
 bool rail_key_raw(struct rail_rkey *key, uint16_t part,
 		  const struct rail *rail, uint64_t *key64)
 	TEI_REQUIRES(rail_sched_held);
@@ -103,13 +105,13 @@ void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 int rail_key_add_holder(struct tei_rail_mr *mr, uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Removes a process from the key holders of all regions. sure: if true, the
- * process certainly holds no key any longer; if false, the process may still
- * hold keys, but the data plane no longer has a peer object for it. */
+/* Removes a process from the key holders of all regions. sure: true if the
+ * process certainly holds no key any longer; false if it may still hold keys,
+ * but the data plane no longer has a peer object for it. */
 void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 			  bool sure) TEI_REQUIRES(rail_sched_held);
 
-/* Requests the keys of the range with KEY_REQ. */
+/* Makes the progress thread request the keys of the range with KEY_REQ. */
 void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tests of the keys of a peer and of a region. The data plane has no rails, and
- * its progress thread is stopped; the test acts as the thread.
+ * its progress thread is stopped; the test acts as the progress thread.
  */
 
 #include <stdlib.h>
@@ -197,8 +197,9 @@ static void test_a_replaced_region_lives_until_its_slices_are_back(void)
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1800), 2);
 	rail_key_slice_done(rig.peer, old);
 	CU_ASSERT_EQUAL(old->slices, 1);
-	rail_key_slice_done(rig.peer, old); /* frees the remote key `old`, which
-					     * no slice uses any longer */
+	rail_key_slice_done(rig.peer, old); /* frees the remote key "old",
+					     * because no slice uses it any
+					     * longer */
 	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	key_end(&rig);
 }
@@ -241,7 +242,7 @@ static void test_revoking_a_region_in_use_is_answered_after_its_last_slice(void)
 	rail_key_revoked(rig.peer, 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
 	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
-	/* the target repeats REVOKE from time to time */
+	/* a repeated REVOKE is not answered earlier */
 	rail_key_revoked(rig.peer, 1);
 	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	rail_key_slice_done(rig.peer, k);
@@ -285,7 +286,7 @@ static void test_dropped_regions_in_use_are_answered_after_their_slices(void)
 	key_begin(&rig);
 	k = key_add(&rig, 0x1000, 0x1000, 1);
 	k->slices = 1;
-	/* simulates that the peer has got another rail */
+	/* withdraws all keys, as if the peer had got another rail */
 	rail_key_drop_all(rig.peer);
 	rail_key_revoked(rig.peer, 1);
 	out_of_order = rig.peer->keys.nowed;
@@ -316,9 +317,7 @@ static void test_a_region_added_again_is_answered_after_its_old_slices(void)
 	CU_ASSERT_EQUAL(late, 1);
 }
 
-/* --- target side --------------------------------------------------------- */
-
-/* Each key in use has a reserved draining entry. */
+/* Checks that an entry of keys.draining is reserved for each key in use. */
 static void test_withdrawing_keys_in_use_takes_no_memory(void)
 {
 	const struct rail_draining *room;
@@ -345,7 +344,10 @@ static void test_withdrawing_keys_in_use_takes_no_memory(void)
 	key_end(&rig);
 }
 
-/* The region belongs to no data plane, so no lock guards it. */
+/* --- target side --------------------------------------------------------- */
+
+/* Checks the key holders of a region. The region belongs to no data plane, so
+ * no lock is needed. */
 static void test_a_holder_is_noted_once(void) TEI_NO_TSA
 {
 	struct tei_rail_mr mr;
@@ -376,13 +378,13 @@ static void test_a_region_is_revoked_until_its_holder_has_drained_it(void)
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
 	CU_ASSERT_EQUAL(rig.peer->keys.nrevokes, 1);
-	/* the reply for another region does not count */
+	/* a reply for another region is not counted */
 	rail_key_drained(rig.peer, mr->id + 1);
 	CU_ASSERT_EQUAL(mr->holders_left, 1);
 	rail_key_drained(rig.peer, mr->id);
 	CU_ASSERT_EQUAL(mr->holders_left, 0);
 	CU_ASSERT_EQUAL(rig.peer->keys.nrevokes, 0);
-	/* a repetition of the same reply does not count either */
+	/* a repetition of the same reply is not counted either */
 	mr->holders_left = 1;
 	rail_key_drained(rig.peer, mr->id);
 	CU_ASSERT_EQUAL(mr->holders_left, 1);
@@ -390,8 +392,9 @@ static void test_a_region_is_revoked_until_its_holder_has_drained_it(void)
 	key_end(&rig);
 }
 
-/* A peer that has ended without an answer may still hold the key, although the
- * memory may be registered again. */
+/* Checks that a key holder which did not answer in time still receives REVOKE
+ * after the region has been unregistered, because the holder may still use the
+ * key. */
 static void
 test_a_holder_that_did_not_answer_is_asked_after_unregistration(void)
 {
@@ -444,7 +447,8 @@ static void test_requesting_the_same_key_again_changes_nothing(void)
 	/* the new range does not change the time of the next request to a
 	 * silent peer */
 	CU_ASSERT_EQUAL(w->next_ns, 7);
-	/* no reply has arrived since the first request */
+	/* since_ns is kept, because no reply has arrived since the first
+	 * request */
 	CU_ASSERT_EQUAL(w->since_ns, 5);
 	w->active = false;
 	rail_key_want(rig.peer, 0x1000, 8);

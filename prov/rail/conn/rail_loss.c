@@ -8,8 +8,8 @@
  * LOSS_GATHER_NS after the first error. Further losses of the same peer are
  * logged at most once in LOSS_AGAIN_NS.
  *
- * Two cases are not logged here: a peer that has closed its engine and said so,
- * and a peer that is presumed dead (rail_presume.c logs that).
+ * Two cases are not logged here: the peer has sent BYE, or is presumed dead
+ * (rail_presume.c logs the latter).
  */
 
 #include <stdio.h>

@@ -29,12 +29,13 @@ void rail_loss_add(struct tei_rail_peer *peer, const struct rail *rail, int err,
 bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Logs lost connections to the peer when they are due. */
+/* Logs the lost connections to the peer if the log line is due. Returns the
+ * time at which the line becomes due, or 0 if there is none. */
 uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
 
 /* Counts and logs the failure of an operation. what: the operation, such as
- * "write to". peer: its peer, or NULL. A lost connection to a peer is logged
- * for all rails together. */
+ * "write to". peer: the peer of the operation, or NULL. A lost connection to a
+ * peer is logged for all rails together. */
 void rail_loss_log(struct rail_lane *lane, const struct fi_cq_err_entry *err,
 		   const char *what, struct tei_rail_peer *peer,
 		   const char *text) TEI_REQUIRES(lane->lock);

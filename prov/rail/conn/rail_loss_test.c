@@ -21,7 +21,8 @@ struct loss_lines {
 	char text[256]; /* text of the last line */
 };
 
-/* Log function (tei_log_fn) that collects the lines. */
+/* Log function (tei_log_fn) that stores lines about lost connections in
+ * "arg". */
 static void loss_line(int level, const char *subsys, const char *text,
 		      void *arg)
 {
@@ -69,7 +70,8 @@ static void test_losses_at_one_time_are_logged_together(void)
 	test_pair_close(&pair);
 }
 
-/* Logs the losses that have been added so far. */
+/* Logs the losses that have been added so far, at the time at which they are
+ * due. */
 static void loss_due(struct test_pair *pair)
 {
 	CU_ASSERT_EQUAL(rail_ctl_loss(pair->peer, pair->peer->log.loss.due_ns),
@@ -90,8 +92,7 @@ static void test_line_names_the_lost_rail_and_the_cause(void)
 	loss_due(&pair);
 	CU_ASSERT_EQUAL(lines.n, 1);
 	CU_ASSERT_PTR_NOT_NULL(strstr(lines.text, want));
-	/* one log line reports that the peer has probably ended; no further
-	 * line is needed */
+	/* losses of a peer that is presumed dead are not logged */
 	loss_add(&pair, FI_ENOTCONN);
 	rail_sched_enter(pair.from.dp);
 	pair.peer->life.presumed_ns = pair.peer->alive_ns + TEI_NS_PER_SEC;
@@ -111,7 +112,8 @@ static void test_lost_rails_of_a_peer_are_in_one_line(void)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(other);
 	test_pair_open(&pair);
-	/* only its name and its index are used, and nothing counts it */
+	/* only the name and the index of "other" are used; dp->nrails does not
+	 * count it */
 	snprintf(other->name, sizeof(other->name), "other");
 	other->index = 1;
 	pair.from.dp->rails[1] = other;

@@ -24,7 +24,8 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-/* Buffers reserved for connections that have no buffer in use. */
+/* Number of send buffers reserved for connections that have no buffer in
+ * use. */
 #define MSG_TX_SPARE 8
 
 struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
@@ -42,8 +43,8 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
  * Takes a send buffer for the connection, or returns NULL if the connection may
  * not have one.
  *
- * A connection may use at most twice as many buffers as are free, so that a
- * peer that accepts nothing does not take all of them: dynamic thresholds,
+ * A connection may use at most twice as many send buffers as are free, so that
+ * a peer that accepts nothing does not take all of them: dynamic thresholds,
  * Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. Several
  * such peers could still use up the free buffers step by step, so the last
  * buffers are reserved for connections that have no buffer in use.
@@ -166,7 +167,8 @@ static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /* Sends the message in the buffer tx to an address of the lane's address
- * vector. Returns -FI_ENOMEM if tx is NULL. Frees tx on failure. */
+ * vector. Returns 0, -FI_ENOMEM if tx is NULL, or another -FI_E*. Returns tx to
+ * the free list on failure. */
 static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 			   const struct rail_op_handler *handler,
 			   uint16_t remote, struct rail_tx *tx, fi_addr_t addr,
@@ -196,7 +198,7 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret;
 }
 
-/* Handles that the provider found no route for the connection. */
+/* Handles a post that the provider refused, because it found no route. */
 static void msg_refused(struct rail_conn *conn, uint64_t now)
 {
 	rail_conn_block(conn, now, false);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The faults of rail pairs: finds and creates them, and answers which pairs and
- * routes can be used. The health checks change and free them. */
+/* The faults of rail pairs: finds and creates faults, and determines which
+ * pairs and routes can be used. The health checks change and free faults. */
 
 #include <stdlib.h>
 

@@ -3,9 +3,9 @@
 #define TEI_PROV_RAIL_CONN_RAIL_PAIR_H
 
 /*
- * Rail pairs and their faults. Routes and messages avoid pairs that do not
- * work, so the faults are known to this layer. rail_health.h has the checks
- * that create, change and free them, and the meaning of the stages.
+ * Rail pairs and their faults. This layer reads the faults, because routes and
+ * messages avoid pairs that do not work. rail_health.h explains the stages, and
+ * declares the checks that create, change and free faults.
  */
 
 #include <rdma/fabric.h>
@@ -31,8 +31,8 @@ enum rail_fault_stage {
  * full share, or with its peer. Guarded by dp->sched. A stage before a colon
  * says that the field is used in that stage only. */
 struct rail_fault {
-	struct tei_list link;	   /* dp->health.faults */
-	struct tei_list peer_link; /* peer->faults */
+	struct tei_list link;	   /* in dp->health.faults */
+	struct tei_list peer_link; /* in peer->faults */
 	struct tei_rail_peer *peer;
 	struct rail *rail;
 	uint16_t remote; /* index in peer->remotes */
@@ -44,7 +44,8 @@ struct rail_fault {
 	uint32_t again;	      /* number of times that posts were
 			       * refused although a probe had been
 			       * answered */
-	const char *why;      /* cause for the log; static string */
+	const char *why;      /* cause of the fault for the log; static
+			       * string */
 	uint64_t since_ns;    /* time at which the stage began, ns */
 	uint32_t remote_gen;  /* DOWN: lane generation of the remote
 			       * rail when the pair went down */
@@ -64,7 +65,8 @@ struct rail_fault {
 				   * last check */
 	uint64_t alive_ns;	  /* time of the first check after the
 				   * peer's first sign of life, or 0 */
-	uint32_t polls;			/* number of checks since alive_ns */
+	uint32_t polls;			/* number of checks since the time
+					 * alive_ns */
 	bool asked;		  /* a ping was sent over this pair */
 	uint64_t asked_ns;		/* time at which the ping was sent over
 					 * this pair, ns */
@@ -77,7 +79,8 @@ struct rail_fault {
 				   * peer: last result of rail_stall_acked(),
 				   * and the time at which the result last
 				   * changed, ns */
-	uint64_t share;		  /* RAMPING: bytes allowed in flight */
+	uint64_t share;		  /* RAMPING: limit of the bytes in flight on
+				   * the pair */
 	/* used in the stage DOWN */
 	uint32_t tries;			/* number of consecutive probes without
 					 * an answer */

@@ -46,8 +46,8 @@ static bool opening_repeats(struct rail_opening *o)
 	return repeats || rail_addr_same(addr, &o->lane.rail->nic.own);
 }
 
-/* Opens the lane. An rx lane is opened at an address that was not used
- * before. */
+/* Opens the lane. A new rx lane gets an address that differs from its
+ * predecessor's and from the contact address. */
 static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {
 	uint32_t gen = o->lane.gen + 1;
@@ -202,8 +202,8 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 	__atomic_store_n(&fresh->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
 }
 
-/* Prepares the endpoint cache of the lane, before a connection is made over
- * it. */
+/* Resets the number of leftovers in the lane's endpoint cache, before a
+ * connection is made over the new lane. */
 static void reopen_renew_cache(struct rail_lane *lane)
 {
 	rail_sched_enter(lane->rail->dp);

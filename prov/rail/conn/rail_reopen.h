@@ -12,11 +12,12 @@
 
 struct tei_rail_dp;
 
-/* Opens the lane on an opener thread. The lane gets the generation gen + 1. */
+/* Starts an opener thread that opens the lane. The lane gets the generation
+ * "gen" + 1. */
 void rail_opening_start(struct rail_opening *opening, uint32_t gen)
 	TEI_REQUIRES(opening->lane.lock);
-/* Returns true once the opener thread has ended: the lane is open, or could not
- * be opened. */
+/* Returns true if the opener thread has finished: the lane is open, or could
+ * not be opened. Joins the thread in this case. */
 bool rail_opening_over(struct rail_opening *opening);
 /* Waits until the opener thread has ended. */
 void rail_opening_stop(struct rail_opening *opening);
@@ -31,8 +32,9 @@ void rail_reopen_start(struct rail_lane *lane);
 uint32_t rail_reopen_collect(struct rail *rail);
 /* Marks the rail as no longer lost if all its lanes are open. */
 void rail_reopen_whole(struct rail *rail);
-/* Waits, during tear-down, until the opener threads of the rail's tx lanes have
- * ended; if target is true, until that of its rx lane has ended. No thread may
+/* Waits, during tear-down, until opener threads of the rail have ended, and
+ * closes the lanes that they have opened. If "target" is true, stops the
+ * opening of the rx lane; otherwise stops those of the tx lanes. No thread may
  * start or collect openings any longer. */
 void rail_reopen_stop(struct rail *rail, bool target);
 

@@ -56,8 +56,8 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 		sched_yield();
 	}
 	CU_ASSERT(rail_fence_rx_any(pair.from.dp));
-	/* another request for the fence gets the same answer, and no lane is
-	 * closed for it */
+	/* further requests for the same fence get the same answer and close no
+	 * lane */
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT_FATAL(reopen_await(pair.rail));
@@ -71,7 +71,8 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	test_pair_close(&pair);
 }
 
-/* The provider is asked to use the port of the previous lane first. */
+/* Checks that the next rx lane gets a new address, although the port of the
+ * previous lane is requested first. */
 static void test_the_next_rx_lane_gets_a_new_address(void)
 {
 	const struct sockaddr_in *sin;
@@ -113,7 +114,7 @@ static void test_a_data_plane_can_close_while_an_rx_lane_opens(void)
 	test_pair_close(&pair);
 }
 
-/* Returns the first lane of the rail that takes work, or NULL. */
+/* Returns the active tx lane of the rail, or NULL. */
 static struct rail_lane *reopen_active(struct rail *rail)
 {
 	int i;
@@ -148,7 +149,7 @@ static void test_a_tx_lane_is_opened_by_another_thread(void)
 	gen = old->gen;
 	CU_ASSERT(reopen_works(&pair));
 	rail_renew_lane(old, 0);
-	/* the new lane is not in its place yet */
+	/* the new lane has not replaced the old one yet */
 	CU_ASSERT_EQUAL(old->state, RAIL_LANE_RETIRING);
 	CU_ASSERT_PTR_NULL(reopen_active(pair.rail));
 	CU_ASSERT(!reopen_works(&pair));
@@ -222,7 +223,8 @@ static int reopen_send(struct test_pair *pair)
 	return ret;
 }
 
-/* An opening that failed is tried again. */
+/* Checks that tasks and messages wait while a rail is lost, because opening its
+ * lane is tried again. */
 static void test_tasks_wait_for_a_lost_rail(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;

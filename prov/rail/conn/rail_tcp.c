@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the kernel knows about the other end of a TCP connection. */
+/* Evaluates what the kernel knows about the other end of a TCP connection. */
 
 #include "prov/rail/conn/rail_disconnect.h"
 #include "util/world.h"
 
 #define TCP_SLOW_MS	100	/* time after which a missing answer counts as
 				 * pending */
-/* This process may not have read an answer that is newer than this. */
+/* An answer that arrived less than this time ago may not have been read by this
+ * process yet. */
 #define TCP_ANSWERED_MS 100
 #define TCP_SILENT_RETRIES 2	/* number of consecutive retransmission timeouts
 				 * after which a connection is silent; 600 ms on
@@ -25,8 +26,8 @@ static bool tcp_full(const struct tei_tcp_state *tcp)
 	       tcp->snd_wnd < tcp->snd_mss;
 }
 
-/* Returns true if all data sent was acknowledged, so that only the process at
- * the other end has yet to answer. */
+/* Returns true if the other end's kernel has acknowledged all data, so that
+ * only an answer of the process there is missing. */
 static bool tcp_taken(const struct tei_tcp_state *tcp)
 {
 	return tcp->established && !tcp->unacked && !tcp->notsent_bytes;
@@ -38,8 +39,8 @@ bool rail_tcp_pending(int fd)
 
 	if (!tei_world->net.tcp_state(fd, &tcp))
 		return false;
-	/* a refused connection never waits long, because it is made again at
-	 * each attempt */
+	/* a connection that the peer refuses is never old enough, because each
+	 * attempt makes a new one */
 	return tcp_taken(&tcp) && tcp.last_data_sent >= TCP_SLOW_MS &&
 	       (!tcp.bytes_received || tcp.last_data_recv < TCP_ANSWERED_MS);
 }
