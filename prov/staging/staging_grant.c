@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Remote bounce slots, the target: clients, their pieces, and the copies
- * between slots and GPUs. staging_remote_int.h has the rules, staging_region.c
- * and staging_quarantine.c the memory.
+ * between slots and GPUs. staging_remote_int.h has the rules.
+ * staging_region.c and staging_quarantine.c manage the memory.
  */
 #include "prov/staging/staging_remote_int.h"
 
@@ -50,15 +50,16 @@ static struct staging_region *grant_region(struct staging_remote *rs,
 	return NULL;
 }
 
-/* Takes the slot from a piece. must_renew: the client may still access it. */
+/* Takes the slot from a piece. must_renew: the client may still access the
+ * slot's memory. */
 static void grant_take_slot(struct staging_remote *rs, struct staging_grant *p,
 			    bool must_renew)
 {
 	struct staging_remote_slot *slot = p->slot;
 
 	p->slot = NULL;
-	/* in one step, because a free slot must not appear usable while its
-	 * must_renew is not set yet */
+	/* change all members under one lock: a free slot must not appear usable
+	 * while its must_renew is not set yet */
 	tei_mutex_lock(&rs->part.lock);
 	slot->grant = NULL;
 	slot->slot.used = false;
@@ -97,7 +98,8 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Begins the copy of a piece, unless the GPU memory is being unregistered. */
+/* Begins the copy of a piece. If the GPU memory is being unregistered, ends the
+ * piece instead. */
 static void grant_copy(struct staging_remote *rs, struct staging_grant *p)
 {
 	struct staging_remote_slot *slot = p->slot;
@@ -178,7 +180,8 @@ static struct staging_grant *grant_pick(struct staging_remote *rs)
 		r = grant_region(rs, p->serial);
 		pool = r ? rs->part.pool[r->place] : NULL;
 		if (!pool)
-			continue;	/* client_check ends the piece */
+			continue;	/* the GPU memory is being unregistered;
+					 * client_check ends the piece */
 		slot = staging_slot_idle(&rs->part, pool, &idle, &used);
 		has = client_slots(pool, p->client);
 		if (!slot || has >= idle || has >= least)

@@ -90,12 +90,13 @@ struct staging_pool_kind {
 	uint32_t access;   /* access flags for tei_rail_mr_reg */
 	bool carried;	   /* the memory is also registered with
 			    * the owner's transports */
-	/* Prepares a slot before memory is opened for it. Optional. */
+	/* Prepares a slot before memory is opened for it. May be NULL. */
 	int (*prepare)(struct staging_slot *slot, struct tei_err *err);
 	/* Takes over the memory of a slot when nothing accesses this memory any
-	 * longer. Optional; if not set, the memory is unmapped. */
+	 * longer. If this is NULL, the memory is unmapped. */
 	void (*retire)(struct staging_slot *slot);
-	/* Frees what prepare and retire have created for the slot. Optional. */
+	/* Frees what prepare and retire have created for the slot. May be
+	 * NULL. */
 	void (*fini)(struct staging_slot *slot);
 };
 
@@ -132,11 +133,12 @@ struct staging_pool {
 				* are being renewed */
 	bool leaving;	       /* the pool is being freed and accepts
 				* no further holds */
-	struct tei_list queue; /* list of tei_staging_task.queue: tasks
-				* that wait for their turn */
-	struct tei_list deferred; /* list of tei_staging_task.queue: tasks
-				   * whose target already had its share of
-				   * the slots; they are served first */
+	struct tei_list queue; /* list of tei_staging_task.queue: tasks that
+			        * wait for their turn */
+	struct tei_list deferred; /* list of tei_staging_task.queue: tasks that
+				   * were put aside because their target had its
+				   * share of the slots; served before the list
+				   * queue */
 	_Alignas(max_align_t) char slots[]; /* array of kind->slots structs of
 					     * kind->slot_size bytes */
 };
@@ -153,7 +155,8 @@ struct staging_part {
 	struct tei_mutex lock;		/* guards the members below, and all
 					 * members marked "part->lock" or
 					 * "part.lock" */
-	pthread_cond_t work;		/* wakes the thread */
+	pthread_cond_t work;		/* signalled to wake the part's
+					 * thread */
 	pthread_cond_t idle;		/* signalled when a hold of a pool, or a
 					 * task, has ended */
 	bool notified;			/* work was left for the thread, which
@@ -183,7 +186,7 @@ bool staging_part_open(struct staging_part *part, struct tei_staging *s,
 		       void *(*main)(void *arg), void *arg, const char *name);
 /* Waits until the thread has ended. "closing" must be set. */
 void staging_part_join(struct staging_part *part);
-/* Frees all pools and the contents of the part. */
+/* Frees the pools and all other members of the part, but not the struct. */
 void staging_part_fini(struct staging_part *part);
 
 /* Adds a user to the pool of the context with index "place", and creates the
@@ -202,9 +205,10 @@ void staging_pool_hold(struct staging_part *part, struct staging_pool *pool)
 void staging_pool_release(struct staging_part *part, struct staging_pool *pool)
 	TEI_REQUIRES(part->lock);
 
-/* Returns a slot that neither a piece nor the GPU uses, or NULL. Sets *idle to
- * the number of such slots, and *used to the number of slots that pieces
- * use. */
+/* Returns a slot that can be used, or NULL if there is none. Such a slot has
+ * memory that need not be renewed, and neither a piece nor the GPU uses it.
+ * Sets *idle to the number of such slots, and *used to the number of slots that
+ * pieces use. */
 struct staging_slot *staging_slot_idle(struct staging_part *part,
 				       struct staging_pool *pool,
 				       uint32_t *idle, uint32_t *used)
@@ -219,8 +223,8 @@ int staging_slot_close(struct staging_slot *slot);
 
 /* --- GPU memory of this process ------------------------------------------ */
 
-#define STAGING_SLOTS	16u		/* slots of a pool */
-/* Interval between checks of a GPU that hangs. */
+#define STAGING_SLOTS	16u		/* number of slots of a pool */
+/* Interval at which the thread checks whether a GPU that hangs continues. */
 #define STAGING_GPU_CHECK_NS (5 * TEI_NS_PER_MS)
 
 enum staging_step {
@@ -242,9 +246,10 @@ struct staging_local_slot {
 	/* part.lock */
 	enum tei_rail_end end;		/* status with which the step has
 					 * ended */
-	bool silent;			/* MC_SLICE_TIMEOUT has ended the
-					 * step */
-	struct tei_err err;		/* error record for the status end */
+	bool silent;			/* the step has ended because
+					 * MC_SLICE_TIMEOUT has passed */
+	struct tei_err err;		/* error record if "end" is not
+					 * COMPLETED */
 };
 
 /* Created with the first GPU memory, freed with the context. */
@@ -275,7 +280,7 @@ static inline struct staging_local *staging_local(struct tei_staging *s)
 /* --- staging_task.c ------------------------------------------------------ */
 /* Runs the thread, from the first pool until staging_local_close. */
 void *staging_task_main(void *arg);
-/* Ends all tasks and the thread. */
+/* Ends all tasks, then the thread. */
 void staging_local_close(struct tei_staging *s);
 
 /* --- staging_step.c ------------------------------------------------------ */

@@ -71,8 +71,9 @@ int tei_staging_mem_add(struct tei_staging *s, void *gpu, uint64_t len,
 	return ret;
 }
 
-/* Tasks may wait in the pool for GPU memory that was registered while no pool
- * could be created. */
+/* Drops a user of a pool. The pool may still have tasks of other GPU memory,
+ * which is not counted as a user because no pool could be created when it was
+ * registered. staging_pool_leave waits for these tasks. */
 void tei_staging_mem_drop(struct tei_staging *s, uint32_t place)
 {
 	struct staging_local *l = staging_local(s);

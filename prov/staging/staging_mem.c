@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging: host memory that the copy engines of a GPU and the rails access.
+ * GPU staging: host memory that both the copy engine of a GPU and the rails
+ * access.
  */
 #include "prov/staging/staging_int.h"
 
@@ -9,8 +10,8 @@
 
 #include "topo/tei_topo.h"
 
-/* Allocates memory on the NUMA node of the GPU, if possible. location: location
- * of that GPU. */
+/* Allocates memory on the NUMA node of the GPU, if possible. Writes the
+ * location of that GPU, or "*" if it is unknown, to "location". */
 static void *mem_alloc(struct tei_staging *s, const void *gpu, size_t len,
 		       char location[TEI_TOPO_NAME])
 {
@@ -61,7 +62,8 @@ int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns)
 	if (ret == TEI_ERR_NOT_REGISTERED)
 		ret = 0; /* an earlier call has already
 			  * unregistered the memory */
-	/* the callback of a copy may still be running in its thread */
+	/* wait for the copies too: the callback of a copy may still be running
+	 * in its thread */
 	if (!ret)
 		ret = tei_gpu_mem_remove(staging_gpu(s), mem,
 					 tei_now_ns() + wait_ns);

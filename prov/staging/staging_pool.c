@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging: the pools of bounce buffers of both parts, one per context of
- * the driver, and the other functions that both parts use.
+ * GPU staging: the pools of bounce buffers of both parts, one for each CUDA
+ * context, and the other functions that both parts use.
  */
 #include "prov/staging/staging_int.h"
 
@@ -97,7 +97,7 @@ static void pool_free(struct staging_pool *pool)
 	free(pool);
 }
 
-/* Closes a pool without holds. Threads may still be in the callbacks of the
+/* Closes a pool that has no hold. Threads may still run the callbacks of the
  * last copies. */
 static void pool_close(struct staging_pool *pool)
 {
@@ -250,7 +250,8 @@ void staging_part_join(struct staging_part *part)
 	tei_mutex_unlock(&part->lock);
 }
 
-/* Unmaps the memory of a pool, except where the GPU may still access it. */
+/* Unmaps the memory of a pool, except the memory that the GPU may still
+ * access. */
 static void pool_unmap(struct staging_pool *pool)
 {
 	const struct staging_pool_kind *kind = pool->part->kind;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Remote bounce slots: the thread that serves initiators and targets, and how
- * it is notified.
+ * Remote bounce slots: the thread that serves both sides, initiator and target,
+ * and the functions that notify it.
  */
 #include "prov/staging/staging_remote_int.h"
 
@@ -61,8 +61,8 @@ static void remote_read(struct staging_remote *rs,
 		staging_grant_message(rs, message->peer, &m);
 }
 
-/* Returns the record of a sender, created if necessary, or NULL if memory is
- * short. */
+/* Returns the record of a sender and creates it if necessary. Returns NULL if
+ * memory is short. */
 static struct staging_sender *staging_sender(struct staging_remote *rs,
 					     const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rs->part.lock)
@@ -122,7 +122,8 @@ static struct tei_list *remote_take(struct staging_remote *rs,
 	return first;
 }
 
-/* Returns a message of the sender whose turn it is, or NULL. */
+/* Takes the first message of the sender whose turn it is, and returns it.
+ * Returns NULL if there are no messages. */
 static struct tei_rail_message *remote_next(struct staging_remote *rs)
 {
 	struct tei_rail_message *m = NULL;
@@ -160,8 +161,8 @@ static void remote_messages(struct staging_remote *rs)
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Handles all events of an iteration. Ends of tasks and copies come first,
- * because they free slots. */
+/* Executes one iteration of the thread. Handles the ends of rail tasks and
+ * copies first, because they free slots. */
 static void remote_round(struct staging_remote *rs)
 {
 	struct tei_list *n;

@@ -37,7 +37,7 @@
  * range before it grants a slot for any piece. Only the target's own copies
  * write to its GPU memory. Unregistering that memory first removes the range
  * and then waits for the copies in progress; a GO that arrives later is
- * answered by DONE with -3.
+ * answered by DONE with the code TEI_ERR_NOT_REGISTERED.
  *
  * Fairness and bounds. A client gets another slot only while more slots are
  * free than it has. So a silent client keeps at most half of them. Of the
@@ -49,15 +49,15 @@
  * work is done, so a peer that floods delays the others only by its turns.
  *
  * Early ends. On cancel and deadline no piece begins another step, and rail
- * tasks are ended and fenced. A piece after GO is waited for, for at most
- * MOONRAIL_FENCE_MS; then the task ends UNFENCED, because its bytes may still
- * land. If the target is gone, the task ends FAILED. If the target is silent,
- * or grants no slot, for MC_SLICE_TIMEOUT, the task ends FAILED, or UNFENCED if
- * a piece was after GO. If a GPU of the target does not complete a copy, the
- * task ends UNFENCED. While a task waits for its turn or for a slot,
- * MC_SLICE_TIMEOUT counts from the latest of these events: the start of the
- * task, the end of its last piece, the latest progress of any piece for the
- * same target.
+ * tasks are ended and fenced. If GO was sent for a piece, the initiator waits
+ * for its DONE for at most MOONRAIL_FENCE_MS; then the task ends UNFENCED,
+ * because its bytes may still land. If the target is gone, the task ends
+ * FAILED. If the target is silent, or grants no slot, for MC_SLICE_TIMEOUT, the
+ * task ends FAILED, or UNFENCED if it waits for the DONE of a piece for which
+ * GO was sent. If a GPU of the target does not complete a copy, the task ends
+ * UNFENCED. While a task waits for its turn or for a slot, MC_SLICE_TIMEOUT
+ * counts from the latest of these events: the start of the task, the end of its
+ * last piece, the latest progress of any piece for the same target.
  *
  * Threads. One thread per context, "tei-remote", serves both sides. Only this
  * thread changes pieces and slots. The other threads put their reports
@@ -71,7 +71,7 @@
 #include "util/channel.h"
 
 #define STAGING_REMOTE_SLOTS 32u /* number of slots of a pool */
-#define STAGING_NUMBERS	     64u /* piece numbers remembered per peer */
+#define STAGING_NUMBERS	     64u /* number of pieces remembered per peer */
 /* Greatest number of pieces in progress per target. */
 #define STAGING_WINDOW 16u
 /* Greatest number of unread messages of a peer. */
@@ -151,8 +151,8 @@ struct staging_target {
 			       * without tasks, ns */
 	bool silent;	      /* MC_SLICE_TIMEOUT has ended a piece
 			       * since received_ns */
-	uint32_t running;     /* pieces that belong to a task */
-	uint32_t used;	      /* pieces whose number is not free */
+	uint32_t running;     /* number of pieces that belong to a task */
+	uint32_t used;	      /* number of pieces not in state NONE */
 	struct staging_backoff backoff;
 	struct tei_list queue; /* list of tei_staging_remote_task.queue */
 	/* indexed by piece number modulo STAGING_NUMBERS */
@@ -203,15 +203,14 @@ struct staging_client {
 	uint64_t received_ns;		/* time of the client's last message,
 					 * ns */
 	struct staging_backoff backoff;
-	struct staging_grant grant[STAGING_NUMBERS]; /* indexed by piece number
-						      * modulo
-						      * STAGING_NUMBERS */
+	/* indexed by piece number modulo STAGING_NUMBERS */
+	struct staging_grant grant[STAGING_NUMBERS];
 };
 
 /* An unacknowledged grant: READY was sent for a slot, and the client may still
  * read it, however late. The addresses of the slot must not be reused before
- * the client sends FREE or GO, has begun a number that is STAGING_NUMBERS
- * above, or is gone. */
+ * the client sends FREE or GO, begins the piece whose number is higher by
+ * STAGING_NUMBERS, or is gone. */
 struct staging_unacked {
 	struct tei_rail_peer *peer;	/* the peer, with one reference; or
 					 * NULL */
@@ -227,19 +226,19 @@ struct staging_remote_slot {
 
 	/* part.lock */
 	struct staging_quarantine *record; /* record for the memory if it is
-					    * quarantined; while renewing is
-					    * set, used by the owner's thread
-					    * only */
+					    * quarantined; used by the owner's
+					    * thread only while "renewing" is
+					    * set */
 	uint64_t again_ns, pause_ns; /* after a failure to renew the memory:
 				      * time of the next attempt, ns, and the
 				      * back-off */
 	struct staging_unacked unacked;
-	bool renewing; /* a thread of the owner provides memory */
+	bool renewing; /* a thread of the owner is renewing the memory */
 	bool copying;
 	int code;			/* result of the copy */
 };
 
-/* GPU memory for which slots are granted; part.lock. */
+/* GPU memory for which slots are granted. Guarded by part.lock. */
 struct staging_region {
 	uint64_t serial;
 	uint64_t base, length;
@@ -257,7 +256,7 @@ struct staging_quarantine {
 };
 
 /* A peer with unread messages. Created with the first message, freed with the
- * last one. part.lock. */
+ * last one. Guarded by part.lock. */
 struct staging_sender {
 	struct tei_list link;		/* in remote->senders */
 	const struct tei_rail_peer *peer; /* referenced by the messages */
@@ -280,15 +279,17 @@ struct staging_remote {
 					 * yet */
 	struct tei_list started;	/* .started */
 	struct tei_list stopping;	/* .stop */
-	struct tei_list moved;		/* list of staging_request.node */
-	struct tei_list copied;		/* list of staging_slot.node */
+	struct tei_list moved;		/* list of staging_request.node: pieces
+					 * whose rail task has ended */
+	struct tei_list copied;		/* list of staging_slot.node: slots
+					 * whose copy has ended */
 	struct staging_region *regions;
 	uint32_t nregions;
 	uint64_t serial;	    /* serial of the newest region */
 	struct tei_list quarantine; /* list of staging_quarantine.link; only the
 				     * thread "tei-remote" removes elements */
-	uint32_t nunacked;	    /* unacknowledged grants of slots and of
-				     * quarantined memory */
+	uint32_t nunacked;	    /* number of unacknowledged grants, of slots
+				     * and of quarantined memory */
 
 	/* thread "tei-remote" */
 	struct tei_list targets; /* list of staging_target.link */
@@ -369,7 +370,8 @@ void staging_grant_message(struct staging_remote *rs,
 void staging_grant_poll(struct staging_remote *rs);
 /* Returns true if copies are in progress. */
 bool staging_grant_busy(struct staging_remote *rs);
-/* Frees all records of peers. No piece may be in progress. */
+/* Free the records of all clients and of all targets. No piece may be in
+ * progress. */
 void staging_grant_forget(struct staging_remote *rs);
 void staging_request_forget(struct staging_remote *rs);
 

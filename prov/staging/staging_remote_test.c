@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Remote bounce slots, with engines of one process over tcp and the stand-in
- * for the CUDA driver. One initiator is "manual": the test sends its messages,
- * in any order.
+ * Tests of remote bounce slots, with engines of one process over tcp and the
+ * stand-in for the CUDA driver. One initiator is "manual": the test itself sends
+ * the messages of this initiator, in any order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +135,7 @@ static void rig_send(struct remote_rig *r, enum staging_msg_type type,
 	staging_remote_post(r->peer, &r->prefer, &m);
 }
 
-/* --- its source is unregistered ------------------------------------------ */
+/* --- the source of a task is unregistered -------------------------------- */
 
 struct source_leaver {
 	struct remote_rig *rig;
@@ -152,8 +152,8 @@ static void *source_leave(void *arg)
 	return NULL;
 }
 
-/* unregisterLocalMemory of a task's source returns only after the end of the
- * task is published. The test delays that end by holding the lock that the
+/* unregisterLocalMemory of a task's source must return only after the end of
+ * the task is published. The test delays that end by holding the lock that the
  * task's notification needs. */
 static void test_unregister_of_source_waits_for_published_end(void)
 {
@@ -259,8 +259,9 @@ static bool rig_await_quarantined(const struct remote_rig *r, uint32_t n)
 	return rig_quarantined(r) == n;
 }
 
-/* Requests n slots for the manual initiator, which then stays silent. Repeats
- * the requests, because messages may be lost. */
+/* Requests n slots for the manual initiator, and waits until it has them. The
+ * initiator then stays silent. Repeats the requests, because messages may be
+ * lost. Returns true on success. */
 static bool rig_hold_slots(struct remote_rig *r, uint32_t n)
 {
 	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT, again = 0;
@@ -291,8 +292,8 @@ static void test_slot_without_memory_gets_memory_later(void)
 	rig_close(&r);
 }
 
-/* The addresses that a silent client was granted stay in quarantine while it
- * may still use them. */
+/* The addresses that a silent client was granted must stay in quarantine as
+ * long as the client may still use them. */
 static void test_addresses_of_unacknowledged_grant_stay_quarantined(void)
 {
 	struct remote_rig r = rig_open("1");
@@ -324,7 +325,8 @@ static void test_addresses_of_gone_client_are_freed(void)
 	rig_close(&r);
 }
 
-/* A thread that delivers messages of a peer faster than they are read. */
+/* State of a thread that delivers messages of a peer faster than they are
+ * read. */
 struct flood {
 	struct remote_rig *rig;
 	struct tei_rail_peer *from;
@@ -390,8 +392,9 @@ static uint32_t unread_messages(struct staging_remote *rs,
 	return n;
 }
 
-/* No thread reads the messages in this test. Each peer has its own room for
- * messages. */
+/* A peer whose number of unread messages has reached its limit must not prevent
+ * the messages of other peers from being kept. No thread reads the messages in
+ * this test. */
 static void test_flooding_peer_leaves_room_for_others(void)
 {
 	struct remote_rig r = rig_open("10");
@@ -443,7 +446,7 @@ static void test_transfers_continue_while_peer_floods(void)
 
 /* --- time ---------------------------------------------------------------- */
 
-/* Silences the target. */
+/* Ends the target's thread, so that the target no longer answers. */
 static void rig_silence_target(const struct remote_rig *r)
 {
 	struct staging_remote *rs = rig_remote(r->target);
@@ -454,7 +457,7 @@ static void rig_silence_target(const struct remote_rig *r)
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-#define REMOTE_TIMEOUT_S	"4"	/* MC_SLICE_TIMEOUT of the test */
+#define REMOTE_TIMEOUT_S	"4"	/* MC_SLICE_TIMEOUT of the test, s */
 #define REMOTE_TIMEOUT_NS	(4 * TEI_NS_PER_SEC)
 
 /* Replaces the engine user of the rig by one whose MC_SLICE_TIMEOUT is
@@ -486,7 +489,8 @@ static batch_id_t rig_submit(struct remote_rig *r, void *mem, size_t n)
 	return id;
 }
 
-/* Returns the time at which the last of n tasks failed, or 0 if one did not. */
+/* Waits for n tasks. Returns the time at which the last of them failed, or 0 if
+ * one has not failed. */
 static uint64_t rig_await_failed(struct remote_rig *r, batch_id_t id, size_t n)
 {
 	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
@@ -505,7 +509,8 @@ static uint64_t rig_await_failed(struct remote_rig *r, batch_id_t id, size_t n)
 	return failed ? end : 0;
 }
 
-/* Starts n tasks, which use all slots, and another one half a second later. */
+/* Starts n tasks, which use all slots, and another task half a second later.
+ * Checks that the other task does not wait for a second MC_SLICE_TIMEOUT. */
 static void test_queued_behind(struct remote_rig *r, void *mem, size_t n)
 {
 	batch_id_t first = rig_submit(r, mem, n), second;
@@ -549,7 +554,8 @@ static void test_gpu_task_behind_silent_target_waits_only_once(void)
 
 /* --- records of a peer --------------------------------------------------- */
 
-/* Requests that a client repeats after a long silence are not granted again. */
+/* Requests that a client repeats after a long silence must not be granted
+ * again. */
 static void test_repeated_request_after_silence_is_not_granted(void)
 {
 	struct remote_rig r = rig_open("1");
@@ -558,7 +564,7 @@ static void test_repeated_request_after_silence_is_not_granted(void)
 
 	CU_ASSERT(rig_hold_slots(&r, 4));
 	CU_ASSERT(rig_await_quarantined(&r, 4));
-	/* the time is longer than the record of a peer is kept */
+	/* wait for longer than the target keeps the record of a client */
 	later = tei_now_ns() + 4 * TEI_NS_PER_SEC;
 	while (tei_now_ns() < later)
 		rig_sleep();
@@ -572,8 +578,9 @@ static void test_repeated_request_after_silence_is_not_granted(void)
 	rig_close(&r);
 }
 
-/* The target has ended a piece whose READY the client has not read. The client
- * answers DONE with FREE, which ends the quarantine. */
+/* Tests DONE for a piece whose READY the client has not read, because the
+ * target has ended the piece. The client must answer DONE with FREE, which ends
+ * the quarantine. */
 static void test_done_before_ready_is_answered_by_free(void)
 {
 	struct remote_rig r = rig_open("1");

@@ -91,7 +91,7 @@ static void request_enter(struct staging_remote *rs, struct staging_request *p,
 
 /* --- ends ---------------------------------------------------------------- */
 
-/* Separates a piece from its task. */
+/* Ends the connection between a piece and its task. */
 static void request_detach(struct staging_request *p)
 {
 	p->task->running--;
@@ -127,8 +127,8 @@ static void remote_task_try_end(struct staging_remote *rs,
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Ends the rail task of a piece: at once if the deadline has ended the task,
- * else as a cancelled task. */
+/* Ends the rail task of a piece: without waiting for a fence if the deadline
+ * has ended the task, otherwise as tei_rail_cancel does. */
 static void request_cancel_rail(struct staging_remote *rs,
 				struct staging_request *p)
 {
@@ -143,8 +143,8 @@ static void request_cancel_rail(struct staging_remote *rs,
 		tei_rail_cancel(staging_rails(rs->part.staging), &rail, 1);
 }
 
-/* Stops beginning pieces of a task, drops those that wait for a slot and
- * cancels those that are being moved. */
+/* Fails a task: begins no further piece of it, drops the pieces that wait for a
+ * slot and cancels the pieces that are being moved. */
 static void remote_task_fail(struct staging_remote *rs,
 			     struct tei_staging_remote_task *task,
 			     enum tei_rail_end status,
@@ -188,8 +188,9 @@ static void remote_task_fail_code(struct staging_remote *rs,
 	struct tei_err err;
 
 	tei_staging_remote_err(&err, task->peer, code, text);
-	/* the target has sent this code; local memory that is not registered
-	 * is refused at the start */
+	/* this code came from the target, so the missing registration is that
+	 * of the target's GPU memory; local memory that is not registered is
+	 * refused at the start of a task */
 	if (code == TEI_ERR_NOT_REGISTERED) {
 		err.absent.addr = task->remote;
 		err.absent.length = task->length;
@@ -218,7 +219,7 @@ static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Moves the bytes of a piece; slot is the address that the target has
+/* Moves the bytes of a piece. slot: address of the slot that the target has
  * granted. */
 static void request_move(struct staging_remote *rs, struct staging_request *p,
 			 uint64_t slot)
@@ -259,7 +260,7 @@ static void request_add_moved(struct staging_remote *rs,
 			 __ATOMIC_RELAXED);
 }
 
-/* Handles a piece whose rail task has completed. */
+/* Handles a piece whose rail task has ended with COMPLETED. */
 static void request_completed(struct staging_remote *rs,
 			      struct staging_request *p)
 {
@@ -324,7 +325,8 @@ void staging_request_moved(struct staging_remote *rs, struct staging_request *p)
 		request_completed(rs, p);
 		return;
 	}
-	/* the absent range is that of the slot, which no descriptor lists */
+	/* clear the absent range: it is the range of the slot, and no
+	 * descriptor lists the slot */
 	memset(&p->err.absent, 0, sizeof(p->err.absent));
 	status = p->end;
 	p->unfenced = status == TEI_RAIL_END_UNFENCED;
@@ -342,7 +344,7 @@ void staging_request_moved(struct staging_remote *rs, struct staging_request *p)
 		target_purge(rs, target);
 }
 
-/* Handles DONE. code 0 is a success only if the piece waited for its copy. */
+/* Handles DONE. Code 0 counts as a success only in state COPYING. */
 static void request_done(struct staging_remote *rs, struct staging_request *p,
 			 int code)
 {
@@ -406,8 +408,8 @@ void staging_request_message(struct staging_remote *rs,
 		return;
 	p = target_request(t, m->id);
 	if (p->state == REQUEST_NONE || p->id != m->id)
-		return; /* the message is a repetition, and the
-			 * piece has ended */
+		return; /* the piece has ended already, so the message is a
+			 * repetition */
 	target_progressed(rs, t);
 	if (m->type == STAGING_DONE)
 		request_done(rs, p, m->code);
@@ -490,7 +492,8 @@ void staging_request_stopped(struct staging_remote *rs,
 	remote_task_try_end(rs, task);
 }
 
-/* Begins one piece of the task whose turn it is. */
+/* Begins one piece of the first task in the queue of the target. p: the record
+ * for the piece. */
 static void target_begin_one(struct staging_remote *rs,
 			     struct staging_target *t,
 			     struct staging_request *p)
@@ -518,7 +521,8 @@ static void target_begin_one(struct staging_remote *rs,
 	request_enter(rs, p, REQUEST_SENT);
 }
 
-/* Records which pieces have finished. */
+/* Acknowledges the numbers of the finished pieces in the channel, up to the
+ * first unfinished piece. */
 static void target_finished(struct staging_target *t)
 {
 	uint64_t id = t->out.acked;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging: the two steps of a piece, and the carriers of the module: rails
- * and remote bounce slots.
+ * GPU staging: the two steps of a piece, and the two carriers that this module
+ * has: rails and remote bounce slots.
  */
 #include "prov/staging/staging_int.h"
 
@@ -37,14 +37,15 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 	enum tei_rail_end status = TEI_RAIL_END_FAILED;
 	struct staging_local *l = slot_local(slot);
 
-	/* from now on the thread of the part owns the slot again */
+	/* after this function, the thread of the part owns the slot again */
 	tei_mutex_lock(&l->part.lock);
 	if (!code)
 		status = 0;
 	else if (code == TEI_GPU_CANCELLED)
 		status = TEI_RAIL_END_CANCELED;
 	else if (code == TEI_ERR_TIMED_OUT)
-		slot->slot.lost = true; /* for a write, no byte has been sent */
+		slot->slot.lost = true; /* of a write, no byte was sent, so it
+					 * is not unfenced */
 	if (slot->slot.lost && slot->piece.task->read)
 		status = TEI_RAIL_END_UNFENCED;
 	slot_ended(l, slot, status, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging: tasks, their pieces and the thread. tei_staging.h has the rules,
- * staging_step.c the steps of a piece, staging_pool.c the slots.
+ * GPU staging: tasks, their pieces and the thread. tei_staging.h has the rules.
+ * staging_step.c executes the steps of a piece, staging_pool.c manages the
+ * slots.
  *
  * A step ends once: by the callback of its transport, or because its submission
  * was refused. The slot then goes into local->ended. A task that must end early
@@ -65,8 +66,8 @@ static bool task_try_end(struct staging_local *l, struct tei_staging_task *task)
 	task->done(task, end, end ? err : NULL); /* the caller owns the task
 						  * from now on */
 	free(err);
-	/* done after the end was reported, so that a call that unregisters the
-	 * memory finds no unfinished task */
+	/* release the memory only after the end was reported, so that a call
+	 * that unregisters the memory finds no unfinished task */
 	tei_gpu_mem_let_go(l->gpu, gpu);
 	tei_mutex_lock(&l->part.lock);
 	l->ending = NULL;
@@ -181,8 +182,8 @@ static bool pool_full(struct staging_pool *pool,
 }
 
 /*
- * Returns the task whose turn it is, or NULL. If the target of a queued task
- * already has its share of the slots, the task moves to the list deferred, and
+ * Returns the task that gets the next slot, or NULL. If the target of a queued
+ * task already has its share of the slots, moves the task to the list deferred;
  * each task in that list gets one slot before the queue continues. At least one
  * slot is free, so at most one target can have its share.
  */
@@ -223,8 +224,8 @@ static void task_give(struct tei_staging_task *task,
 		tei_list_add_tail(&task->pool->queue, &task->queue);
 }
 
-/* Fails the tasks that have waited for MC_SLICE_TIMEOUT for a GPU that
- * hangs. */
+/* Fails the tasks that have waited for a slot for MC_SLICE_TIMEOUT, because a
+ * GPU hangs. Returns true if it has failed any. */
 static bool pool_fail_waiting(struct staging_local *l,
 			      struct staging_pool *pool)
 	TEI_REQUIRES(l->part.lock)
@@ -260,7 +261,8 @@ static bool pool_begin(struct staging_local *l, struct staging_pool *pool)
 		return false;
 	free_slot = staging_slot_idle(&l->part, pool, &idle, &used);
 	if (!free_slot && !used) {
-		/* no slot becomes free before the GPU continues */
+		/* the GPU still accesses all slots, so none becomes free before
+		 * the GPU continues */
 		l->hopeless = true;
 		return pool_fail_waiting(l, pool);
 	}

@@ -37,10 +37,9 @@ enum staging_msg_type {
 
 struct staging_msg {
 	uint32_t magic;
-	uint8_t version;		/* 1 */
+	uint8_t version;		/* always 1 */
 	uint8_t type;			/* enum staging_msg_type */
-	uint16_t flags;			/* flags: STAGING_READS,
-					 * STAGING_UNFENCED */
+	uint16_t flags;			/* STAGING_READS, STAGING_UNFENCED */
 	uint64_t id;			/* number of the piece; grows from piece
 					 * to piece of one initiator at one
 					 * target */
@@ -50,7 +49,8 @@ struct staging_msg {
 					 * memory; in READY: address of the
 					 * slot */
 	uint32_t length;		/* in ASK: bytes of the piece */
-	int32_t code;			/* in DONE: 0 or a negative code */
+	int32_t code;			/* in DONE: 0 if the piece was moved,
+					 * otherwise a TEI_ERR_ code */
 };
 _Static_assert(sizeof(struct staging_msg) == 48, "on the wire");
 

@@ -28,10 +28,10 @@
  * Threads. Every call may be made from any thread, unless it says otherwise.
  * Each part has one thread, which is started at its first use: "tei-stage"
  * assigns bounce buffers, begins steps, cancels steps in progress and ends
- * tasks. The other threads only notify it under the lock: carriers of the end
- * of a step, callers of a task that must end. So a cancellation cannot be lost
- * between the two steps of a piece: the thread checks for both before it begins
- * the second step.
+ * tasks. The other threads only notify it under the lock: carriers report that
+ * a step has ended, callers report that a task must end. The thread handles all
+ * reports before it begins the second step of a piece, so a cancellation cannot
+ * be lost between the two steps.
  *
  * Failures. If a pool cannot be allocated, pinned or registered, the error is
  * logged, and requests that need it are refused. If the GPU memory of a task is
@@ -230,7 +230,7 @@ struct tei_staging_task {
 	struct tei_list stop;		/* in local->stopping, or in no list */
 	uint64_t next;			/* number of bytes assigned to bounce
 					 * buffers so far */
-	uint32_t running;		/* bounce buffers in use */
+	uint32_t running;		/* number of bounce buffers in use */
 	uint64_t waits_ns;		/* time at which the task started or its
 					 * last piece ended, ns */
 	bool queued, ended;
@@ -318,7 +318,8 @@ struct tei_staging_remote_task {
 				        * request */
 	bool expired, ended;
 
-	/* used by thread "tei-remote"; the caller's after the end */
+	/* used by the thread "tei-remote" until the end of the task, then by
+	 * the caller */
 	struct staging_target *target;
 	struct tei_list queue;		/* in target->queue while pieces remain
 					 * to begin */
@@ -328,7 +329,7 @@ struct tei_staging_remote_task {
 					 * last piece ended, ns */
 	uint64_t stop_ns;		/* time since which no further piece
 					 * begins, ns; 0 if pieces may begin */
-	uint32_t running;		/* pieces in progress */
+	uint32_t running;		/* number of pieces in progress */
 	bool queued;
 	bool by_deadline;	  /* the deadline of the batch has ended
 				   * the task */
