@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* The laws that can be tested without a fault. */
+/* The laws that can be tested without a fault. docs/TESTING.md lists all
+ * laws. */
 
 #include <string.h>
 
@@ -39,7 +40,8 @@ bool law_write_works(struct law_rig *rig, uint64_t len, uint64_t sequence)
 
 #define LAW4_TASKS 64
 
-/* Returns true if task i, one in four, reaches beyond the buffer. */
+/* Returns true if the request of task i reaches beyond the buffer, which is so
+ * for every fourth task. */
 static bool law4_bad(size_t i)
 {
 	return i % 4 == 3;

@@ -4,8 +4,8 @@
 
 #include "fabtests/functional/fx.h"
 
-/* An engine with memory, a target with equally large memory, and the target's
- * segment. */
+/* An engine with memory, a target with equally much memory, and the segment of
+ * the target. */
 struct law_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -18,13 +18,15 @@ struct law_rig {
 bool law_rig_start(struct law_rig *rig);
 void law_rig_stop(struct law_rig *rig);
 
-/* Writes from the start of the local memory to the start of the target's. */
+/* Writes len bytes with the pattern of `sequence` from the start of the local
+ * memory to the start of the target's. Returns true if they arrive. */
 bool law_write_works(struct law_rig *rig, uint64_t len, uint64_t sequence);
 
-void law_process(void);		/* ft_laws_process.c: laws 6, 7 */
-void law_messages(void);	/* ft_laws_messages.c: laws 9 to 12 */
-void law_notify(void);		/* ft_laws_notify.c */
-void law_segments(void);	/* in ft_laws_segments.c; the laws about
-				 * segments and transports */
+void law_process(void);		/* in ft_laws_process.c: laws 6 and 7 */
+void law_messages(void);	/* in ft_laws_messages.c: laws 9 to 12 */
+void law_notify(void);		/* in ft_laws_notify.c: laws about
+				 * notifications */
+void law_segments(void);	/* in ft_laws_segments.c: laws about segments
+				 * and transports */
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_LAWS_H */

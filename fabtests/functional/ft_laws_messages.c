@@ -36,8 +36,8 @@ static bool law9_said(void *arg)
 	return said;
 }
 
-/* Returns true if the single log line contains everything that the call
- * returns. */
+/* Returns true if the log has exactly one line about the target and that line
+ * contains each word of the result of te_segment_paths. */
 static bool law9_same(struct fx_peer *peer, const struct law_rig *rig,
 		      const char *text, int seg)
 {
@@ -157,7 +157,8 @@ static void law10_task_error(struct law_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Returns the first task record of the job that has a provider's errno. */
+/* Copies the first error record of a task that contains an errno of the
+ * provider to *err. */
 static void law10_find(struct fx_job *job, struct te_error *err)
 {
 	size_t i;
@@ -179,7 +180,8 @@ static void law10_kill_during(struct fx_job *job, const struct fx_buf *mem,
 	fx_job_wait(job, FX_LONG_MS);
 }
 
-/* Checks the error record of a connection that breaks during a transfer. */
+/* Checks the error record of a task whose connection breaks during the
+ * transfer. */
 static void law10_broken(void)
 {
 	struct fx_job job = { .engine = fx_engine_hasty("tcp"),
@@ -208,7 +210,8 @@ static void law10_broken(void)
 	fx_buf_unmap(&mem);
 }
 
-/* A thousand tasks that fail for one reason cause only a few log lines. */
+/* Checks that a thousand tasks that fail for one reason cause at most 32 log
+ * lines. */
 static void law10_flood(struct law_rig *rig)
 {
 	struct fx_peer peer;
@@ -237,7 +240,7 @@ static void law10_flood(struct law_rig *rig)
 	close(fd);
 }
 
-/* the log lines of this process about one peer */
+/* Counts of the log lines of this process that name one peer. */
 struct law10_log {
 	pthread_mutex_t lock;
 	char name[128];
@@ -277,9 +280,9 @@ static bool law10_ended(void *arg)
 }
 
 /*
- * Kills a target with two rails. The log has one line about the connections of
- * both rails, and one about the process. If the process is presumed dead first,
- * only the latter is logged.
+ * Kills a target with two rails. The log may have one line about the
+ * connections of both rails and one line about the process, and no other lines.
+ * The first one is missing if the process is presumed dead before.
  */
 static void law10_kill_is_logged_once(void)
 {

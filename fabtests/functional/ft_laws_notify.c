@@ -9,15 +9,17 @@
 
 #define NOTE_HELD 4096		/* default of MOONRAIL_MAX_NOTIFIES */
 
-/* The peer sends notifications, and this process receives them. */
+/* In these tests the peer sends notifications, and this process receives
+ * them. */
 struct note_rig {
 	struct law_rig law;
 	char name[128];
-	int back;		/* the peer's id of this process's segment */
+	int back;		/* segment id by which the peer has opened this
+				 * process */
 };
 
-/* Takes one notification and returns it in text, cut to len. Returns false if
- * none arrives within ms. */
+/* Receives one notification and copies it to `text` as "NAME=MSG", truncated to
+ * len bytes. Returns false if none arrives within `ms`. */
 static bool note_take(struct note_rig *rig, char *text, size_t len,
 		      unsigned int ms)
 {
@@ -90,8 +92,8 @@ static void note_in_order(struct note_rig *rig)
 	ft_diag("%u of %u", seen, many);
 }
 
-/* The failed write must not send its notification. Notifications keep their
- * order, so the next one must arrive first. */
+/* Checks that a write that fails sends no notification. Notifications keep
+ * their order, so the next one must be the first to arrive. */
 static void note_not_after_failure(struct note_rig *rig)
 {
 	char text[64] = "";
@@ -127,7 +129,8 @@ static void note_to_ourselves(struct note_rig *rig)
 }
 
 /*
- * Opens this process's own name in two spellings. Both must be segment 0.
+ * Returns true if this process's own name, in two spellings, opens as segment
+ * 0.
  */
 static bool note_self_open(transfer_engine_t engine)
 {
@@ -200,8 +203,8 @@ static void note_self(struct note_rig *rig)
 
 static void note_lengths(struct note_rig *rig)
 {
-	static char big[FX_MIB + 1];	/* 3 bytes over the limit with its
-					 * name */
+	static char big[FX_MIB + 1];	/* together with the name, 3 bytes over
+					 * the limit */
 	char name[] = "big";
 	struct notify_msg note = { name, big };
 	struct law_rig *law = &rig->law;
@@ -221,8 +224,8 @@ static void note_lengths(struct note_rig *rig)
 	      "write_during_notification_test_completes");
 }
 
-/* The peer exits directly after it has sent a notification, which must still
- * arrive. */
+/* Checks that a notification arrives although the peer exits right after
+ * sending it. */
 static void note_before_the_end(struct note_rig *rig)
 {
 	char text[64] = "";
@@ -254,7 +257,8 @@ void law_notify(void)
 		note_self(&rig);
 		note_lengths(&rig);
 		note_none(&rig);
-		note_before_the_end(&rig);	/* stops the peer */
+		note_before_the_end(&rig);	/* must be last: it stops the
+						 * peer */
 	}
 	destroyTransferEngine(rig.law.engine);
 	fx_buf_unmap(&rig.law.mem);

@@ -38,8 +38,9 @@ static char *law6_environment(void)
 	return text;
 }
 
-/* Uses two engines with successes and failures that may cause log lines. This
- * function itself prints nothing. */
+/* Creates and uses two engines. Makes calls that succeed and calls that fail,
+ * which may cause log lines. Returns true if the former succeed. The function
+ * itself prints nothing. */
 static bool law6_life(const char *transport)
 {
 	transfer_engine_t a = fx_engine(transport), b = fx_engine(transport);
@@ -89,8 +90,8 @@ static bool law6_is_silent(const char *transport)
 	return !said;
 }
 
-/* Must run first, so that effects of the library's constructors are seen
- * too. */
+/* Must run first, so that it also sees changes that the library makes when it
+ * is first used. */
 static void law6_footprint(void)
 {
 	struct sigaction before[LAW6_SIGNALS], after[LAW6_SIGNALS];
@@ -117,7 +118,8 @@ static void law6_footprint(void)
 	free(env);
 }
 
-/* Each of three engines writes a different pattern to each engine's memory. */
+/* Each of three engines writes a pattern of its own to the memory of each
+ * engine. */
 static void law6_three_engines(void)
 {
 	transfer_engine_t e[3];
@@ -154,7 +156,8 @@ static void law6_three_engines(void)
 
 /* --- law 7: after fork --------------------------------------------------- */
 
-/* Returns the number of the first call that did not fail, or 0. */
+/* Makes calls in a forked child, all of which must fail. Returns the number of
+ * the first one that does not, or 0 if all fail. */
 static int law7_child_calls(struct law_rig *rig)
 {
 	struct transfer_request req = { OPCODE_WRITE, rig->mem.p, rig->seg,
@@ -199,7 +202,8 @@ static int law7_wait(pid_t pid)
 	return -1;
 }
 
-/* Forks during transfers, so that the parent's locks are in use. */
+/* Forks while a transfer is in progress, so that the parent may hold locks at
+ * the fork. */
 static void law7_fork(struct law_rig *rig, bool destroy)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,

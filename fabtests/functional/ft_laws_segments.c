@@ -53,7 +53,7 @@ static void seg_stale(struct law_rig *rig)
 	      "opened_again_it_works");
 }
 
-/* Closes the last reference while tasks are under way. */
+/* Closes the last reference to a segment while tasks to it are in progress. */
 static void seg_close_busy(struct law_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -107,8 +107,9 @@ static void seg_buffers(struct law_rig *rig)
 
 #define PARTS_LEN (FX_MIB + 1)
 
-/* Returns true if buffer b is part i of the peer's memory: equal parts of whole
- * pages, and the last one with the rest, each with its own location. */
+/* Returns true if buffer b is part i of the peer's memory. The first two parts
+ * have equal lengths in whole pages, the last one has the rest. Each part has a
+ * location of its own. */
 static bool seg_is_part(const struct fx_peer *peer, const struct te_buffer *b,
 			unsigned int i)
 {
@@ -195,7 +196,7 @@ static void seg_refresh(struct law_rig *rig)
 	      "law12_closed_segment_is_forgotten");
 }
 
-/* Counts the open descriptors of both processes. */
+/* Returns the number of open descriptors of this process and the peer. */
 static unsigned int seg_descriptors(const struct fx_peer *peer)
 {
 	char path[64];
@@ -204,7 +205,8 @@ static unsigned int seg_descriptors(const struct fx_peer *peer)
 	return fx_count_dir("/proc/self/fd") + fx_count_dir(path);
 }
 
-/* Returns true if repeated warm-ups use the existing connections. */
+/* Calls warmupEfaSegment several times. Returns true if all calls succeed and
+ * open no new connections. */
 static bool seg_warm_again(struct law_rig *rig, const struct fx_peer *cold)
 {
 	unsigned int was = seg_descriptors(cold), now, i;
@@ -309,7 +311,8 @@ static void uninstall_waits(struct law_rig *rig)
 	      "installed_again_it_carries_what_was_registered_before");
 }
 
-/* Registers memory and opens segments before any transport is installed. */
+/* Registers memory and opens a segment before a transport is installed.
+ * Transfers must work afterwards. */
 static void transport_last(void)
 {
 	struct law_rig rig = { 0 };
@@ -327,7 +330,9 @@ static void transport_last(void)
 	law_rig_stop(&rig);
 }
 
-/* Opens a segment before its process has rails, as after a restart. */
+/* Opens the segment of a target that has no rails yet. When the target has
+ * installed a transport, transfers must work without opening the segment
+ * again. */
 static void transport_of_target_last(struct law_rig *rig)
 {
 	struct law_rig late = { .engine = rig->engine, .mem = rig->mem };

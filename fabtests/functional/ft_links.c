@@ -2,15 +2,15 @@
 /*
  * Tests rails that fail, recover or become slow, between two network namespaces
  * (the program starts itself again in one of them). Times that depend on the
- * load of the machine are printed, and only checked against wide limits.
+ * load of the machine are printed, and checked only against wide limits.
  *
- *	ft_links		all cases at the same time, and then calm
- *	ft_links CASE		that one case
- *	ft_links calm SECONDS	the case calm for that long; nothing else may
- *				run meanwhile
- *	ft_links frozen SECONDS, ft_links dead SECONDS
- *				the other target does not answer for that long
- *				each time; MC_SLICE_TIMEOUT is LINKS_HASTY
+ *	ft_links		all cases at the same time, then "calm"
+ *	ft_links CASE		one case
+ *	ft_links calm SECONDS	the case "calm" for this time; no other program
+ *				may load the machine meanwhile
+ *	ft_links frozen SECONDS
+ *	ft_links dead SECONDS	in each round, the other target does not answer
+ *				for this time; MC_SLICE_TIMEOUT is LINKS_HASTY
  *				seconds
  */
 #include <signal.h>
@@ -28,30 +28,38 @@
 #define LINKS_MEM (16 * FX_MIB)
 #define LINKS_BLOCK (512 * FX_KIB)
 #define LINKS_FLAPS 10
-/* Number of flaps at the beginning and at the end that are compared. */
+/* The first and the last LINKS_SOME flaps are compared. */
 #define LINKS_SOME 4
-/* Largest increase of the recovery time, in multiples of the time without a
- * flap. */
+/* Maximum increase of the recovery time from the first to the last flaps, in
+ * multiples of the time that the same write takes without a fault. */
 #define LINKS_LATER	3
 #define LINKS_FORGETS 2
-#define LINKS_KILLED_MS 5000 /* limit, ms; 300 on an idle machine */
-/* Number of attempts, because a machine may be busy for a moment. */
+/* time limit, ms; a machine without other load takes 300 */
+#define LINKS_KILLED_MS 5000
+/* Number of attempts of a case that fails on a machine that is loaded for a
+ * moment. */
 #define LINKS_TRIES	 3
 #define LINKS_PART (4 * FX_MIB)
 #define LINKS_TURNS 5
 #define LINKS_SPINNERS 8
 #define LINKS_SEED 7
-#define LINKS_COST_LEAST 0.3		/* 0.95 on an idle machine */
-/* Greatest rate of r0 relative to r1; the real value is a twentieth. */
+/* least ratio of the rates with and without the fault; a machine without other
+ * load reaches 0.95 */
+#define LINKS_COST_LEAST 0.3
+/* Maximum reported rate of r0, relative to r1, after r0 was slowed down to a
+ * twentieth. */
 #define LINKS_SLOW_PART	 0.5
-#define LINKS_RATE_LEAST 0.2		/* reported rate of a rail / rate of a move */
+/* LINKS_RATE_LEAST and LINKS_RATE_MOST limit the reported rate of a rail,
+ * relative to the rate at which it moved data */
+#define LINKS_RATE_LEAST 0.2
 #define LINKS_RATE_MOST 4.0
 #define LINKS_CALM_S 8
 #define LINKS_HASTY "2"
-#define LINKS_GONE_MS	 2000 /* MC_SLICE_TIMEOUT of the case none, ms */
-#define LINKS_LATE_MS 8000		/* limit, ms; 1000 on an idle machine */
+#define LINKS_GONE_MS	 2000 /* MC_SLICE_TIMEOUT of the case "none", ms */
+/* time limit after that, ms; a machine without other load takes 1000 */
+#define LINKS_LATE_MS 8000
 
-static unsigned int links_seconds; /* set by the command line */
+static unsigned int links_seconds; /* the operand SECONDS, or 0 */
 
 static struct fx_job links_job(const struct fx_links *l, uint64_t len,
 			       uint64_t block)
@@ -65,8 +73,8 @@ static struct fx_job links_job(const struct fx_links *l, uint64_t len,
 	return job;
 }
 
-/* Writes len bytes. Returns the time, ms, or 0 if the write failed or its bytes
- * did not cross the rails. */
+/* Writes len bytes. Returns the time that this took in ms, or 0 if the write
+ * failed or its bytes did not go over the rails. */
 static double links_move(const struct fx_links *l, uint64_t len)
 {
 	uint64_t was = fx_links_crossed(), from = ft_now_ns();
@@ -94,8 +102,8 @@ static bool links_r0_up(void *arg)
 
 /* --- a link fails while nothing is in progress --------------------------- */
 
-/* Checks that nothing is sent again and no fence is requested if nothing has
- * failed. */
+/* Checks that the first write needed no fence and no retry, and changed no
+ * state of a rail. */
 static void links_nothing_wrong(const struct fx_links *l)
 {
 	struct te_rail_stats r[2] = { fx_links_stats(l, "r0"),
@@ -157,8 +165,8 @@ static bool links_told(const struct fx_job *job)
 	return good;
 }
 
-/* Returns true if both rails carry data. A move may time out on a busy machine,
- * because the deadline is short. */
+/* Moves data until both rails carry some. Returns false if a move fails, which
+ * may happen on a loaded machine, because MC_SLICE_TIMEOUT is short. */
 static bool links_mended(void *links)
 {
 	return fx_links_mended(links);
@@ -172,7 +180,7 @@ static bool links_one_ended(void *arg)
 	       job->n[STATUS_TIMEOUT];
 }
 
-/* Waits for the end of all tasks. Returns false if one fails before
+/* Waits until all tasks have ended. Returns false if a task fails before
  * MC_SLICE_TIMEOUT or ends much later. */
 static bool links_gone_wait(struct fx_job *job, uint64_t from)
 {
@@ -189,8 +197,8 @@ static bool links_gone_wait(struct fx_job *job, uint64_t from)
 	       last < LINKS_GONE_MS + fx_ms(LINKS_LATE_MS);
 }
 
-/* Returns true if some tasks were under way when the rails failed, false if the
- * rails failed too late. */
+/* Makes both rails fail during a job. Returns false if all tasks had completed
+ * before the failure, so that the attempt must be repeated. */
 static bool links_gone_once(struct fx_links *l, const char *how,
 			    const char *both, const char *mend)
 {
@@ -232,7 +240,7 @@ static void links_gone(struct fx_links *l, const char *how, const char *both,
 #define LINKS_LOSE " INPUT -p tcp -j DROP"
 
 /* The rails refuse connections, but a filter drops the packets to the control
- * port, so the target must not be presumed dead. */
+ * port. The target must not be presumed dead. */
 static void links_filtered(struct fx_links *l)
 {
 	static const char rules[] = "run b sh -c '"
@@ -259,9 +267,9 @@ static void links_none(struct fx_links *l)
 
 /* --- a firewall forgets the connections ---------------------------------- */
 
-/* Makes a firewall forget the connections, twice, because the new connections
- * must survive this as well. The only rail carries data again before
- * MC_SLICE_TIMEOUT has passed, so no task fails. */
+/* Makes a firewall forget the connections of the only rail, and then those that
+ * replace them. The rail must carry data again before MC_SLICE_TIMEOUT, so that
+ * no task fails. */
 static void links_forgotten(struct fx_links *l)
 {
 	double ms;
@@ -284,7 +292,7 @@ static void links_forgotten(struct fx_links *l)
 
 /* --- the target is killed ------------------------------------------------ */
 
-/* Returns true if the error record of each task that did not complete says that
+/* Returns true if the error hint of each task that did not complete says that
  * the process has probably ended. */
 static bool links_says_ended(const struct fx_job *job)
 {
@@ -304,7 +312,8 @@ static bool links_says_ended(const struct fx_job *job)
 	return good;
 }
 
-/* Returns true if some tasks were under way when the target was killed. */
+/* Kills the target during a job. Returns false if all tasks had completed
+ * before, so that the attempt must be repeated. */
 static bool links_killed_once(struct fx_links *l)
 {
 	struct fx_job job = links_job(l, LINKS_MEM, LINKS_BLOCK);
@@ -331,8 +340,8 @@ static bool links_killed_once(struct fx_links *l)
 	return completed < job.tasks || !good;
 }
 
-/* One rail and the control port on it refuse connections while the other rail
- * carries data, so the target must not be presumed dead. */
+/* One rail and the control port over it refuse connections, while the other
+ * rail carries data. The target must not be presumed dead. */
 static void links_one_refuses(struct fx_links *l)
 {
 	struct fx_job job;
@@ -349,8 +358,8 @@ static void links_one_refuses(struct fx_links *l)
 		       job.n[STATUS_COMPLETED] == job.tasks;
 		ft_diag("refused: %s", fx_job_text(&job));
 		fx_job_free(&job);
-		/* new connections over r0 fail now, but the peer is still
-		 * known */
+		/* New connections over r0 fail now, but the other rail must
+		 * carry data. */
 		good = good && links_move(l, LINKS_PART) > 0;
 		good = fx_links_do("restore 0") && fx_links_mended(l) && good;
 	}
@@ -369,8 +378,8 @@ static void links_killed(struct fx_links *l)
 		killed = links_killed_once(l);
 		closeSegment(l->engine, l->seg);
 		fx_peer_drop(&l->target);
-		/* starts another target, for the next attempt and for the end
-		 * of the case */
+		/* Start another target for the next attempt, and for the end of
+		 * the case, which stops it. */
 		l->seg = fx_links_target(&l->target, l->mem.len) ?
 				 openSegment(l->engine, l->target.name) : -1;
 		if (!ft_ok(l->seg > 0 && links_move(l, FX_MIB) > 0,
@@ -383,16 +392,15 @@ static void links_killed(struct fx_links *l)
 /* --- a link fails and recovers repeatedly -------------------------------- */
 
 struct links_flap {
-	double calm_ms; /* result of links_back without a
-			 * fault */
-	double back_ms; /* time from the recovery of r0 until r0
-			 * carries its share again, ms */
+	double calm_ms; /* result of links_back before the flap, ms */
+	double back_ms; /* result of links_back after the flap, ms: time until
+			 * r0 carries its share again */
 	unsigned int fds, target_fds;
 };
 
-/* Repeats a write until r0 carries at least nine tenths of its half. Returns
- * the time that this took, ms, or 0 if a write failed or r0 never carried so
- * much. */
+/* Repeats a write until r0 carries at least 45 % of its bytes. Returns the time
+ * that this took in ms, or 0 if a write failed or r0 did not carry so much in
+ * time. */
 static double links_back(const struct fx_links *l)
 {
 	uint64_t from = ft_now_ns(), was;
@@ -428,8 +436,9 @@ static bool links_flap(struct fx_links *l, unsigned int i,
 	return flap->calm_ms > 0 && flap->back_ms > 0;
 }
 
-/* Returns the median of the times of LINKS_SOME flaps, half of which are of
- * either kind. */
+/* Returns the median time of LINKS_SOME flaps, from before the flap if `calm`
+ * is true, and otherwise from after it. Half of these flaps take the link down,
+ * the other half drop packets. */
 static double links_median(const struct links_flap *flap, bool calm)
 {
 	double ms[LINKS_SOME];
@@ -441,9 +450,9 @@ static double links_median(const struct links_flap *flap, bool calm)
 }
 
 /*
- * Returns true if recovery takes no longer after the last flaps than after the
- * first ones. The limit of the difference is a multiple of the time that
- * links_back takes without a fault.
+ * Returns true if the recovery after the last flaps takes about as long as
+ * after the first ones: longer by at most LINKS_LATER times the time that the
+ * same write takes without a fault.
  */
 static bool links_as_soon(const struct links_flap *flap)
 {
@@ -473,8 +482,8 @@ static void links_few_descriptors(const struct links_flap *flap)
 	      "flaps_do_not_increase_descriptors_of_target");
 }
 
-/* Makes ten flaps. A resource that leaks in each flap leaks in each call of
- * this function, too. */
+/* Makes LINKS_FLAPS flaps. What leaks in a flap also leaks from one call of
+ * this function to the next. */
 static bool links_ten(struct fx_links *l, struct links_flap *flap)
 {
 	uint64_t changes = fx_links_stats(l, "r0").state_changes;
@@ -517,7 +526,8 @@ static bool links_peer(const struct fx_links *l, struct te_peer_stats *peer)
 	return !te_peer_stats(l->engine, l->seg, peer, sizeof(*peer));
 }
 
-/* Restores the rate of r0 and waits for the end of the job. */
+/* Restores the rate of r0, waits until the job has ended and frees it. Returns
+ * true on success. */
 static bool links_slow_over(struct fx_job *job)
 {
 	bool good = fx_links_do("restore 0");
@@ -526,8 +536,8 @@ static bool links_slow_over(struct fx_job *job)
 	return fx_job_free(job) && good;
 }
 
-/* Reduces the rate of r0 to a twentieth in the middle of a job. Returns false,
- * with the rate restored and without a job, if this fails. */
+/* Starts a job and reduces the rate of r0 to a twentieth while the job is in
+ * progress. On failure, restores the rate, frees the job and returns false. */
 static bool links_slow_down(const struct fx_links *l, int op,
 			    struct fx_job *job)
 {
@@ -549,8 +559,8 @@ static bool links_slow_down(const struct fx_links *l, int op,
 	return false;
 }
 
-/* Returns the rate of r0 divided by that of r1. Sets *other to the rate of r1,
- * MB/s. */
+/* Returns the reported rate of r0 divided by that of r1. Sets *other to the
+ * rate of r1 in MB/s. */
 static double links_part(const struct fx_links *l, double *other)
 {
 	double r0 = fx_links_stats(l, "r0").rate / 1e6;
@@ -560,10 +570,10 @@ static double links_part(const struct fx_links *l, double *other)
 	return *other > 0 ? r0 / *other : 0;
 }
 
-/* Reduces the rate of r0 in the middle of a job. The slices that r0 carries
- * then may take longer than a silent rail may be silent, and must still
- * arrive. *kept: no slice was fenced or sent again, and the reported rate of r0
- * is low. */
+/* Reduces the rate of r0 during a job. A slice that r0 carries at that time may
+ * take longer than a silent rail is accepted; it must still arrive. Sets *kept
+ * to true if no slice was fenced or sent again and the reported rate of r0 is
+ * low. Returns false if a check fails. */
 static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 {
 	struct fx_buf *from = op == OPCODE_WRITE ? &l->mem : &l->target.mem;
@@ -587,7 +597,7 @@ static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 	ft_diag("%s: %.0f ms later, %s", name, ms, fx_job_text(&job));
 	*kept = good && is.fences == was.fences &&
 		is.retries == was.retries && part < LINKS_SLOW_PART;
-	/* half of the data would take 6.7 s over r0 */
+	/* Half of the data would take 6.7 s over r0. */
 	good = ft_ok(good && job.n[STATUS_COMPLETED] == job.tasks &&
 			     ms < 5000 &&
 			     fx_buf_check(to, 0, LINKS_MEM,
@@ -608,9 +618,9 @@ static void links_slows(struct fx_links *l, int op)
 }
 
 /*
- * Returns true if the statistics report the rates of both rails. Each rail is
- * expected to carry half of a move of ms milliseconds, so that a busy machine,
- * which moves less, also expects less.
+ * Returns true if the reported rates of both rails fit to a move that took `ms`
+ * milliseconds. Each rail should have moved half of the bytes in that time, so
+ * the test expects less from a machine that is slow because of other load.
  */
 static bool links_rates_fit(const struct fx_links *l, double ms)
 {
@@ -637,7 +647,7 @@ static void links_slow(struct fx_links *l)
 	ms[1] = links_move(l, LINKS_MEM);
 	ft_diag("16 MiB: %.0f ms over two rails, %.0f and %.0f ms with one of "
 		"a hundredth", calm, ms[0], ms[1]);
-	/* half of the data would take 32 s over r0 */
+	/* Half of the data would take 32 s over r0. */
 	ft_ok(good && ms[0] > 0 && ms[1] > 0 && ms[1] < 16000,
 	      "write_with_rail_at_a_hundredth_of_its_rate_completes_in_time");
 	ft_ok(fx_links_do("restore 0") && fx_links_mended(l),
@@ -651,11 +661,11 @@ static void links_slow(struct fx_links *l)
 struct links_other {
 	struct fx_links links;
 	struct fx_job job;
-	bool busy; /* job is in progress */
+	bool busy; /* true: the job has been started and not freed */
 	unsigned int jobs, refused;
 };
 
-/* Starts the next job when the last one has ended. */
+/* If the last job has ended, frees it and starts the next one. */
 static void links_feed(struct links_other *o)
 {
 	if (o->busy && !fx_job_poll(&o->job))
@@ -668,8 +678,9 @@ static void links_feed(struct links_other *o)
 	o->refused += !o->busy;
 }
 
-/* Returns the rate of moves, MB/s, or 0 if one failed. Makes one move, or as
- * many as begin within links_seconds. */
+/* Moves data to the target of l for links_seconds, at least once, and keeps
+ * jobs to the other target o in progress (unless it is NULL). Returns the rate
+ * in MB/s, or 0 if a move failed. */
 static double links_rate(const struct fx_links *l, struct links_other *o)
 {
 	uint64_t from = ft_now_ns(), bytes = 0, ns;
@@ -685,9 +696,9 @@ static double links_rate(const struct fx_links *l, struct links_other *o)
 	return (double)bytes * 1e3 / (double)ns;
 }
 
-/* Waits for the job's end. Returns false if a task has no final status. If the
- * target has continued in time, also returns false if a task has not
- * completed. */
+/* Waits until the job to the other target has ended and frees it. Returns false
+ * if a task has no final status. If the target was resumed in time (not
+ * `dead`), also returns false if a task did not complete. */
 static bool links_other_over(struct links_other *o, bool dead)
 {
 	bool good = !o->busy || fx_job_wait(&o->job, FX_LONG_MS);
@@ -701,9 +712,9 @@ static bool links_other_over(struct links_other *o, bool dead)
 	return fx_job_free(&o->job) && good;
 }
 
-/* Measures the rate of moves to one target. Sets *calm to the rate when nothing
- * else runs, and the last argument to the rate while another target does not
- * answer. */
+/* Measures the rate of moves to the target of l. Sets *calm to the rate without
+ * another target, and *beside to the rate while another target with a job is
+ * stopped, or killed if `dead` is true. */
 static bool links_beside_once(struct fx_links *l, bool dead, double *calm,
 			      double *beside)
 {
@@ -765,8 +776,8 @@ static void links_dead(struct fx_links *l)
 
 /* --- a target has moved, and its control port does not answer ------------ */
 
-/* Causes a fence of a rail, after which the rail listens at another address.
- * Returns true if a fence was requested. */
+/* Causes a fence of a rail of the target, which then listens at another
+ * address. Returns true if the fence was requested. */
 static bool links_fenced(struct fx_links *l, const char *cut,
 			 const char *mend)
 {
@@ -778,8 +789,8 @@ static bool links_fenced(struct fx_links *l, const char *cut,
 	       is.fences > was.fences;
 }
 
-/* Returns true if another engine reaches the target by a descriptor that is
- * older than the fences. */
+/* Creates another engine and imports the target's descriptor from before the
+ * fences. Returns true if it reaches the target. */
 static bool links_finds(struct fx_links *l, const void *blob, size_t size)
 {
 	transfer_engine_t other = createTransferEngine("P2PHANDSHAKE",
@@ -835,8 +846,8 @@ static void links_spin(pid_t pid[LINKS_SPINNERS])
 	}
 }
 
-/* Runs more spinning processes than the machine has cores. No rail may become
- * suspect. */
+/* Moves data while LINKS_SPINNERS processes occupy the CPUs. No rail may change
+ * its state. */
 static void links_calm(struct fx_links *l)
 {
 	uint64_t was = fx_links_stats(l, "r0").state_changes +
@@ -872,12 +883,13 @@ static const struct links_case {
 	const char *name;
 	void (*run)(struct fx_links *links);
 	const char *timeout;		/* MC_SLICE_TIMEOUT, s */
-	const char *hasty;		/* MC_SLICE_TIMEOUT if SECONDS are
-					 * given, s */
-	const char *devices;		/* NULL means both rails */
+	const char *hasty;		/* MC_SLICE_TIMEOUT with the operand
+					 * SECONDS, s */
+	const char *devices;		/* rails of the case; NULL means both */
 } links_cases[] = {
 	{ "idle", links_idle, "30", "30", NULL },
-	{ "none", links_none, "2", "2", NULL },	/* LINKS_GONE_MS */
+	{ "none", links_none, "2", "2", NULL },	/* the same time as
+						 * LINKS_GONE_MS */
 	{ "forgotten", links_forgotten, "30", "30", "r0" },
 	{ "killed", links_killed, "60", "60", NULL },
 	{ "flaps", links_flaps, "30", "30", NULL },
@@ -903,7 +915,7 @@ static void links_run(const struct links_case *c)
 	fx_links_stop(&links);
 }
 
-/* Starts a case as a separate program. */
+/* Starts a case in another process of this program. */
 static bool links_start(struct ft_proc *proc, const char *name)
 {
 	char *argv[] = { (char *)"/proc/self/exe", (char *)name, NULL };
@@ -911,7 +923,7 @@ static bool links_start(struct ft_proc *proc, const char *name)
 	return !ft_proc_start(proc, argv);
 }
 
-/* Prints the lines of a case and returns its exit code. */
+/* Prints the output of a case, waits for it and returns its exit code. */
 static int links_end(struct ft_proc *proc)
 {
 	char line[1024];
@@ -921,8 +933,8 @@ static int links_end(struct ft_proc *proc)
 	return ft_proc_stop(proc, FX_LONG_MS);
 }
 
-/* Runs the cases from to to - 1 at the same time. Returns FT_PASS or the exit
- * code of a case that failed. */
+/* Runs the cases with the indices `from` to `to` - 1 at the same time. Returns
+ * FT_PASS, or the exit code of a case that did not pass. */
 static int links_some(size_t from, size_t to)
 {
 	struct ft_proc proc[LINKS_CASES];
@@ -940,7 +952,8 @@ static int links_some(size_t from, size_t to)
 	return worst;
 }
 
-/* Runs all cases; the last one alone, because it measures the whole machine. */
+/* Runs all cases at the same time, except the last one. That runs alone after
+ * them, because it measures the whole machine. */
 static int links_all(void)
 {
 	int code = links_some(0, LINKS_CASES - 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Copies inside the process and the host, and cases in which they are
- * forbidden. */
+/* Copies inside the process and between processes of the host, and cases in
+ * which such copies are not permitted. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 #include "fabtests/functional/fx.h"
 
 #define LOCAL_MEM (64 * FX_MIB)
-#define LOCAL_HALF (32 * FX_MIB)	/* size of each of two buffers */
+/* size of each of the peer's two buffers */
+#define LOCAL_HALF (32 * FX_MIB)
 
 struct local_rig {
 	transfer_engine_t engine;
@@ -79,7 +80,8 @@ static bool local_sizes(struct local_rig *rig)
 	return true;
 }
 
-/* Returns true if all bytes were moved by local copies, or by tcp if !local. */
+/* Returns true if all bytes were moved by local copies, or, if `local` is
+ * false, all by tcp. */
 static bool local_carried(struct local_rig *rig, bool local)
 {
 	struct fx_rails copies = fx_rails(rig->engine, "local");
@@ -120,7 +122,8 @@ static void inside_the_process(const char *transport)
 
 /* --- which path is used -------------------------------------------------- */
 
-/* Returns true if the kernel lets this process copy from its child. */
+/* Returns true if the kernel permits this process to copy from the memory of
+ * its child. */
 static bool local_permitted(void)
 {
 	struct fx_peer peer;
@@ -211,8 +214,8 @@ static void local_ranges(struct local_rig *rig)
 	      "law8_local_not_one_wrong_byte");
 }
 
-/* Submits requests of block bytes with gaps between them, each fifth of which
- * is outside of the peer's memory. */
+/* Submits 200 writes of `block` bytes, with gaps between their ranges. Every
+ * fifth one is to a range outside of the peer's memory. Only those may fail. */
 static void local_batch(struct local_rig *rig, uint64_t block)
 {
 	enum { N = 200 };
@@ -255,7 +258,8 @@ static void local_batch(struct local_rig *rig, uint64_t block)
 	free(want);
 }
 
-/* The error record names the peer and its memory, as a rail's record does. */
+/* Checks that the error record of a local copy names the peer and the remote
+ * address, as that of a rail does. */
 static void local_record(struct local_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -331,7 +335,8 @@ static void local_uninstalled(struct local_rig *rig)
 	      "local_transport_is_installed_again");
 }
 
-/* Destroys an engine during copies to another process and inside this one. */
+/* Destroys an engine while it copies to another process and inside this
+ * process. The copies must complete. */
 static void local_destroyed(void)
 {
 	struct fx_job job[2];
@@ -396,8 +401,8 @@ static void local_rules(void)
 	local_idle_target(&rig);
 	local_ranges(&rig);
 	local_record(&rig);
-	local_batch(&rig, 4096);  /* on this thread */
-	local_batch(&rig, 65536); /* on copy threads */
+	local_batch(&rig, 4096);  /* copied by this thread */
+	local_batch(&rig, 65536); /* copied by copy threads */
 	for (int i = 0; i < 3; i++)
 		local_unregister(&rig);
 	ft_ok(local_carried(&rig, true), "local_carried_all_of_it");

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Tests many targets with few connections. An initiator writes to more targets
- * than MC_MAX_EP_PER_CTX lets it connect to. Then many initiators connect to
- * one target at once.
+ * Tests many targets with few connections. First, an initiator writes to more
+ * targets than MC_MAX_EP_PER_CTX lets it connect to. Then many initiators
+ * connect to one target at the same time.
  *
- * Usage: ft_many [TARGETS CAP ROUNDS INITIATORS]. Without arguments the short
- * form runs; the long form is "ft_many 300 64 20 64". "ft_many rate TARGETS CAP
- * [CACHED]" opens TARGETS segments, writes to CACHED of them (default CAP), and
- * compares the rate under that cap with the rate without a limit.
+ *	ft_many [TARGETS CAP ROUNDS INITIATORS]
+ *			without operands, a short form; "ft_many 300 64 20 64"
+ *			is a long one. CAP is MC_MAX_EP_PER_CTX.
+ *	ft_many rate TARGETS CAP [CACHED]
+ *			opens TARGETS segments, writes to CACHED of them
+ *			(default CAP), and compares the rate with this CAP with
+ *			the rate without a limit
  *
- * A host process has several engines, each of them a target. It prints "NAME
- * ADDRESS" for each engine and then reads commands. "warm NAME" warms up all
- * engines at once; the answer is "warm MS" or "cold COUNT".
+ * The targets are engines in host processes, many engines in each. A host
+ * process prints "NAME ADDRESS" for each engine and then reads commands. At
+ * "warm NAME", all its engines warm up the peer NAME at the same time; the
+ * answer is "warm MS", or "cold COUNT" if COUNT engines failed.
  */
 
 #include <dirent.h>
@@ -33,14 +37,15 @@
 #define MANY_PER_HOST 50
 #define MANY_START_MS 180000
 #define MANY_WARM_MS 3000
-#define MANY_SETTLE_MS 20000	/* idle connections close within seconds */
+/* time limit, ms; idle connections close within seconds */
+#define MANY_SETTLE_MS 20000
 #define MANY_ROUNDS_MIN 6
 #define MANY_ROUNDS_MAX 1000
 #define MANY_FDS_SLACK 16
 #define MANY_HEAP_KIB 1024
 #define MANY_RSS_KIB (32 * 1024)
 
-/* the short form: targets, cap, rounds, initiators */
+/* operands of the short form: TARGETS, CAP, ROUNDS, INITIATORS */
 #ifdef FX_SANITIZED
 #define MANY_SHORT 24, 8, 6, 16
 #define MANY_TELLS_MEMORY false
@@ -55,7 +60,7 @@ struct many_engine {
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	pthread_t thread;
-	const char *name;	/* the peer to warm up */
+	const char *name;	/* name of the peer to warm up */
 	int code;
 };
 
@@ -77,7 +82,7 @@ static void *many_warm_one(void *arg)
 	struct many_engine *e = arg;
 
 	e->code = warmupEfaSegment(e->engine, e->name);
-	/* The second warm-up finds everything connected. */
+	/* The second warm-up must find that all rails are connected. */
 	if (!e->code)
 		e->code = warmupEfaSegment(e->engine, e->name);
 	return NULL;
@@ -139,10 +144,11 @@ struct many_rig {
 	struct ft_proc *host;
 	unsigned int hosts;
 	struct many_target *target;
-	unsigned int targets;	/* started targets */
-	unsigned int used;	/* targets that are written to */
+	unsigned int targets;	/* number of targets that have been started */
+	unsigned int used;	/* number of targets that data is written to */
 	transfer_engine_t engine;
-	struct fx_buf mem;	/* two blocks per target: sent and received */
+	struct fx_buf mem;	/* two blocks for each target: one to send, one
+				 * to receive */
 	uint64_t sequence;
 };
 
@@ -265,7 +271,8 @@ static bool many_move(struct many_rig *rig, int op, uint64_t off)
 	return good;
 }
 
-/* Writes to all targets at once, reads back and compares every byte. */
+/* Writes a block to all targets at once and reads all blocks back. Returns true
+ * if every byte is right. */
 static bool many_round(struct many_rig *rig)
 {
 	uint64_t half = rig->targets * MANY_BLOCK, seq = ++rig->sequence;
@@ -292,7 +299,8 @@ static unsigned long many_rss_kib(void)
 	return kib;
 }
 
-/* Returns the memory in use. Memory that malloc caches is not included. */
+/* Returns the number of KiB that are allocated. Freed memory that malloc keeps
+ * is not included. */
 static unsigned long many_heap_kib(void)
 {
 	struct mallinfo2 info = mallinfo2();
@@ -313,7 +321,7 @@ static unsigned int many_host_fds(const struct many_rig *rig)
 	return n;
 }
 
-/* descriptors of this process, and of all host processes */
+/* Numbers of descriptors of this process and of all host processes together. */
 struct many_fds {
 	const struct many_rig *rig;
 	unsigned int own, hosts;
@@ -333,9 +341,9 @@ static struct many_fds many_fds_now(const struct many_rig *rig)
 				  many_host_fds(rig) };
 }
 
-/* Waits until the numbers of file descriptors are within the limits in *most,
- * and writes the present numbers to *most. Returns false after
- * MANY_SETTLE_MS. */
+/* Waits until the numbers of descriptors are within the limits *most, then sets
+ * *most to the present numbers. Returns false if they are not within the limits
+ * after MANY_SETTLE_MS. */
 static bool many_fds_bounded(const char *when, struct many_fds *most)
 {
 	struct many_fds now;
@@ -349,7 +357,7 @@ static bool many_fds_bounded(const char *when, struct many_fds *most)
 	return bounded;
 }
 
-/* Returns the median of the rounds from first up to, not including, end. */
+/* Returns the median of kib[first] to kib[end - 1]. */
 static double many_median(const double *kib, unsigned int first,
 			  unsigned int end)
 {
@@ -361,14 +369,14 @@ static double many_median(const double *kib, unsigned int first,
 }
 
 /*
- * Compares the last third of the rounds with the second third, so that
- * one-time allocations are not counted. A leaked connection is 20 KiB.
- * One leak per target and round, or leaked tasks, are megabytes per round.
- * Connections that are being opened and closed cause variation without growth.
+ * Checks that the memory does not grow. Compares the last third of the rounds
+ * with the second third, so that one-time allocations do not count. A leaked
+ * connection is 20 KiB. One leak per target and round, or leaked tasks, would
+ * be megabytes per round. Connections that are being opened and closed cause
+ * variation without growth.
  *
- * The limit of the resident size leaves room for two endpoints, because an
- * allocator may keep the memory of a closed endpoint although the next one uses
- * other memory.
+ * The limit of the resident size allows for two endpoints: an allocator may
+ * keep the memory of a closed endpoint although the next one uses other memory.
  */
 static void many_memory(const double *heap, const double *rss, unsigned int n)
 {
@@ -394,9 +402,9 @@ static void many_rounds(struct many_rig *rig, unsigned int cap,
 	uint64_t begin = ft_now_ns();
 	unsigned int i, good = 0;
 
-	/* There are two rails. Each one connects to at most cap targets, and
-	 * every target answers over both. A few more file descriptors are open
-	 * for a short time while segment addresses are read. */
+	/* There are two rails. Each connects to at most cap targets, and each
+	 * target answers over both. A few more descriptors are open for a short
+	 * time while segments are opened. */
 	most.own += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
 	most.hosts += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
 	for (i = 0; i < rounds; i++) {
@@ -519,8 +527,9 @@ static int many_compare(unsigned int targets, unsigned int cap,
 }
 
 struct many_args {
-	uint64_t host; /* engines of a host process, or 0 */
-	uint64_t n[4]; /* operands in the order of many_operands */
+	uint64_t host; /* number of engines of a host process; 0: this is the
+		        * test */
+	uint64_t n[4]; /* the operands, in the order of many_operands */
 };
 
 static const struct ft_option many_rows[] = {
@@ -554,7 +563,8 @@ static const struct ft_options many_options = {
 	.width = 12,
 };
 
-/* Reads operands into args->n; third: the row of the third one. */
+/* Reads the operands into args->n. `third` is the row of the third one, which
+ * depends on the form. Returns false after an error. */
 static bool many_numbers(char **words, int count, const struct ft_option *third,
 			 struct many_args *args)
 {
@@ -571,8 +581,8 @@ int main(int argc, char **argv)
 	struct many_args args = { 0, { MANY_SHORT } };
 	int first, count;
 
-	/* Reduce the memory per engine: a buffer pool has at least 1024
-	 * buffers. */
+	/* Reduce the memory of each engine, which has buffer pools of at least
+	 * 1024 buffers. */
 	setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "256", 0);
 	fx_init(argc, argv);

@@ -4,17 +4,18 @@
  * Tests notifications between two processes: up to 1 MiB, over each transport,
  * with a full receiver, and with stopped and killed peers.
  *
- * The text of a notification is determined by its number and its length. Its
- * name contains both as "NUMBER LENGTH". The peer has two more commands:
+ * The text of a notification is computed from its number and its length, which
+ * are also its name: "NUMBER LENGTH". The peer has these additional commands:
  *
- * "fetch FROM COUNT" fetches COUNT notifications, the first of them with number
- * FROM, and returns how many were correct and in order.
- *
- * "binary FROM COUNT" does the same for binary notifications, whose data has
- * the bytes of the text and a zero byte after every 8 of them.
- *
- * "hold" fetches once. It returns the number of notifications, and their names,
- * each followed by a semicolon.
+ *	fetch FROM COUNT	fetches COUNT notifications, the first of which
+ *				has the number FROM; the code is the number of
+ *				notifications that are right and in order
+ *	binary FROM COUNT	does the same for binary notifications. Their
+ *				data are the bytes of the text, with every ninth
+ *				byte replaced by zero.
+ *	hold			fetches once; the code is the number of
+ *				notifications, and the text has their names,
+ *				each followed by a semicolon
  */
 
 #include <poll.h>
@@ -28,8 +29,10 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/fx.h"
 
-#define NOTE_MAX (1024 * 1024)	/* bytes of name and text */
-#define NOTE_WAIT_S (fx_ms(1000) / 1000) /* MC_HANDSHAKE_CONNECT_TIMEOUT, s */
+/* maximum length of name and text together, bytes */
+#define NOTE_MAX (1024 * 1024)
+/* MC_HANDSHAKE_CONNECT_TIMEOUT of the test, s */
+#define NOTE_WAIT_S (fx_ms(1000) / 1000)
 
 /* --- texts -------------------------------------------------------------- */
 
@@ -65,7 +68,8 @@ static bool note_is(const notify_msg_t *note, unsigned int number)
 	return good;
 }
 
-/* Makes the data of a binary notification from a text of len bytes. */
+/* Makes the data of a binary notification from a text of len bytes: every ninth
+ * byte becomes 0. */
 static void note_binary(unsigned char *data, const char *text, size_t len)
 {
 	memcpy(data, text, len);
@@ -173,7 +177,7 @@ struct note_rig {
 	struct fx_peer peer;
 	struct fx_buf mem;
 	segment_id_t seg;
-	char *text;		/* NOTE_MAX + 1 bytes */
+	char *text;		/* buffer for a text, NOTE_MAX + 1 bytes */
 };
 
 static bool note_start(struct note_rig *rig, const char *transport,
@@ -209,8 +213,9 @@ static void note_stop(struct note_rig *rig)
 	free(rig->text);
 }
 
-/* Makes the notification with that number. Its text has len bytes; if len is
- * NOTE_MAX, name and text together have about NOTE_MAX bytes. */
+/* Makes the notification with this number. Its text has len bytes. If len is
+ * NOTE_MAX, the text is shorter, so that name and text together have about
+ * NOTE_MAX bytes. */
 static notify_msg_t note_make(struct note_rig *rig, unsigned int number,
 			      size_t len, char name[32])
 {
@@ -231,8 +236,8 @@ static int note_send(struct note_rig *rig, unsigned int number, size_t len)
 	return genNotifyInEngine(rig->engine, (uint64_t)rig->seg, note);
 }
 
-/* Submits a small write with a notification. Returns true once the write is
- * COMPLETED. */
+/* Submits a small write with a notification. Returns true if the write
+ * completes. */
 static bool note_submit(struct note_rig *rig, unsigned int number, size_t len)
 {
 	struct transfer_request req = { OPCODE_WRITE, rig->mem.p, rig->seg,
@@ -263,7 +268,8 @@ static bool note_error(int code, uint32_t flags, const char *text)
 
 static void note_sizes(const char *transport)
 {
-	/* sizes around one, two and nine messages of the rail */
+	/* lengths around those that need one, two and nine messages on a
+	 * rail */
 	static const size_t sizes[] = { 0, 1, 8192, 16000, 16250, 16260, 16270,
 					32520, 32540, 146000, 500000, NOTE_MAX };
 	const unsigned int n = sizeof(sizes) / sizeof(sizes[0]);
@@ -288,7 +294,8 @@ static void note_sizes(const char *transport)
 	note_stop(&rig);
 }
 
-/* The peer holds up to 1 MiB of notifications and fetches none at first. */
+/* Sends a binary notification whose data has len bytes. Returns the result of
+ * te_notify. */
 static int note_send_binary(struct note_rig *rig, unsigned int number,
 			    size_t len)
 {
@@ -304,7 +311,7 @@ static int note_send_binary(struct note_rig *rig, unsigned int number,
 	return ret;
 }
 
-/* Binary notifications to this engine itself. */
+/* Tests binary notifications of the engine to itself. */
 static void note_binary_own(struct note_rig *rig)
 {
 	static const char data[] = { 0, 'a', 0, 'b' };
@@ -334,7 +341,8 @@ static void note_binary_own(struct note_rig *rig)
 	te_notify_release(got, sizeof(*got), 1);
 }
 
-/* Sends texts and binary data alternately; each kind arrives in order. */
+/* Sends text and binary notifications alternately. Those of each kind must
+ * arrive in order. */
 static void note_binaries(const char *transport)
 {
 	static const size_t sizes[] = { 0, 1, 9, 1000, 3000, 70000, 900000 };
@@ -388,7 +396,7 @@ static void note_full(void)
 	note_stop(&rig);
 }
 
-/* Returns true if the notification failed at about the time limit. */
+/* Returns true if the time since begin_ns is at most about NOTE_WAIT_S. */
 static bool note_in_time(uint64_t begin_ns)
 {
 	uint64_t ms = (ft_now_ns() - begin_ns) / 1000000;
@@ -446,7 +454,8 @@ static void note_killed(void)
 struct note_waiter {
 	struct note_rig *rig;
 	int ret;
-	bool begun;			/* accessed atomically */
+	bool begun;			/* atomic; true: the thread is about to
+					 * send */
 };
 
 static void *note_waits(void *arg)
@@ -460,7 +469,8 @@ static void *note_waits(void *arg)
 	return NULL;
 }
 
-/* Destroys the engine while a thread waits for a stopped peer. */
+/* Destroys the engine while another thread waits for a stopped peer. The call
+ * of that thread must fail. */
 static void note_destroyed(void)
 {
 	struct note_waiter w = { .ret = 0 };
@@ -475,8 +485,8 @@ static void note_destroyed(void)
 		return;
 	while (!__atomic_load_n(&w.begun, __ATOMIC_ACQUIRE))
 		sched_yield();
-	/* The thread most likely waits in the call by now. If it calls later,
-	 * its handle is invalid, which is an error too. */
+	/* By then, the other thread most likely waits in the call. If it calls
+	 * later, the engine does not exist, and the call fails, too. */
 	nanosleep(&nap, NULL);
 	destroyTransferEngine(rig.engine);
 	pthread_join(thread, NULL);

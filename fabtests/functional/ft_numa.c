@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Tests on a machine with two NUMA nodes, each with a NIC (nicN) and a disk
- * (/dev/nodeN), and with a disk in memory. run_in_vm.sh -fn provides them.
- * Without them the test is skipped.
+ * Tests on a machine with two NUMA nodes. Each node has a NIC (nicN) and a disk
+ * (/dev/nodeN). A third disk is in memory. run_in_vm.sh -fn provides such a
+ * machine; elsewhere the test is skipped.
  */
 
 #include <dirent.h>
@@ -25,15 +25,16 @@
 
 static struct {
 	transfer_engine_t engine;
-	unsigned char *mem;		/* memory, of which one half is on each
-					 * NUMA node */
-	struct fx_buf buf;		/* the memory at mem as a buffer without
-					 * guards */
+	unsigned char *mem;		/* NUMA_MEM bytes: the first half on
+					 * NUMA node 0, the second on node 1 */
+	struct fx_buf buf;		/* `mem` as a buffer without guard
+					 * zones */
 	struct fx_peer target;
 	segment_id_t seg, own;
 } rig;
 
-/* Binds the range to the node and allocates its pages there. */
+/* Binds the range to the NUMA node and allocates its pages there. Returns true
+ * on success. */
 static bool on_node(void *mem, size_t len, int node)
 {
 	unsigned long bits = 1ul << node;
@@ -85,8 +86,8 @@ static bool halves_are_told_apart(void)
 	       is_buffer(&b[1], rig.mem + NUMA_HALF, NUMA_HALF, "cpu:1");
 }
 
-/* Returns true if, for memory of the node, only the paths over that node's NIC
- * are near. */
+/* Returns true if, for memory of this node, exactly the paths over the NIC of
+ * this node have the rank TE_PATH_NEAR. */
 static bool ranked_for(int node)
 {
 	struct te_path paths[8];
@@ -120,8 +121,8 @@ static uint64_t carried(const char *rail)
 	return 0;
 }
 
-/* Returns true if the node's NIC carries most bytes of single-block writes from
- * that node's half. */
+/* Writes the half of the memory that is on this node, one block after the
+ * other. Returns true if the NIC of this node carries most of the bytes. */
 static bool goes_by(int node)
 {
 	char near[8], far[8];
@@ -146,7 +147,8 @@ static bool goes_by(int node)
 	       fx_buf_check(&rig.target.mem, 0, NUMA_HALF, 7);
 }
 
-/* Counts this process's threads that may run only on the node's processor. */
+/* Returns the number of threads of this process that may run only on the
+ * processor of this node. */
 static unsigned int bound_to(int node)
 {
 	char path[300], want[64], line[256];
@@ -170,8 +172,8 @@ static unsigned int bound_to(int node)
 	return n;
 }
 
-/* Counts mappings that prefer the node: those with pages there, and those with
- * pages on the other node. */
+/* Counts the memory mappings that prefer this node: *there of them have pages
+ * on the node, *else_ have pages on the other node. */
 static void count_preferring(int node, unsigned int *there, unsigned int *else_)
 {
 	char policy[32], here[16], other[16], line[1024];
@@ -191,7 +193,8 @@ static void count_preferring(int node, unsigned int *there, unsigned int *else_)
 		fclose(f);
 }
 
-/* Returns true if all send and receive buffers for the node lie on it. */
+/* Returns true if mappings that prefer this node exist (the buffers of its
+ * rail) and all their pages are on the node. */
 static bool buffers_near(int node)
 {
 	unsigned int there, elsewhere;
@@ -202,7 +205,7 @@ static bool buffers_near(int node)
 	return there > 0 && !elsewhere;
 }
 
-/* Counts the pages on the node in mappings that prefer it. */
+/* Returns the number of pages on this node in mappings that prefer it. */
 static unsigned long pages_near(int node)
 {
 	char policy[32], here[16], line[1024], *at;
@@ -221,8 +224,8 @@ static unsigned long pages_near(int node)
 	return n;
 }
 
-/* Writes GPU memory of the substitute driver over the node's NIC. Returns true
- * if the bounce buffers lie on that node. */
+/* Writes GPU memory of the stand-in over the NIC of this node. Returns true if
+ * the bounce buffers are on the node. */
 static bool staged_near(struct cuda_stand_in *cuda, int node)
 {
 	uint64_t gpu, pages = NUMA_HALF / (uint64_t)sysconf(_SC_PAGESIZE);
@@ -252,7 +255,8 @@ static bool staged_near(struct cuda_stand_in *cuda, int node)
 	return good && !cuda->free(gpu) && !cuda->ctx_destroy(context);
 }
 
-/* Registers a segment named after its disk. */
+/* Registers a file segment for a disk, with the name of the disk. Returns true
+ * on success. */
 static bool disk_register(const char *name)
 {
 	const char *build = getenv("BUILD");
@@ -263,8 +267,9 @@ static bool disk_register(const char *name)
 	return !system(line);
 }
 
-/* Reads from the disk to an unaligned address in the given half of the memory,
- * so that bounce buffers are needed. Returns true if these lie on node. */
+/* Reads from the disk to an unaligned address in half 0 or 1 of the memory, so
+ * that bounce buffers are needed. Returns true if they are on the NUMA node
+ * `node`. */
 static bool bounced_near(const char *name, int half, int node)
 {
 	uint64_t pages = FX_MIB / (uint64_t)sysconf(_SC_PAGESIZE);
@@ -308,7 +313,7 @@ static void disks(void)
 		      bounced_near("node1", 0, 1) &&
 		      bounced_near("node1", 1, 1),
 	      "bounced_file_data_uses_memory_near_the_disk");
-	/* The disk in memory belongs to no node. */
+	/* The disk in memory belongs to no NUMA node. */
 	ft_ok(bounced_near("disk", 0, 0) && bounced_near("disk", 1, 1),
 	      "bounced_file_data_uses_memory_near_the_buffer");
 	snprintf(line, sizeof(line), "rm -r %s", dir);
@@ -317,7 +322,8 @@ static void disks(void)
 
 /* --- memory that the engine allocates ------------------------------------ */
 
-/* Runs this thread on the node's processor, or on either one if node is -1. */
+/* Binds this thread to the processor of this node, or to both processors if
+ * node is -1. Returns true on success. */
 static bool run_on(int node)
 {
 	cpu_set_t cpus;
@@ -329,7 +335,7 @@ static bool run_on(int node)
 	return !sched_setaffinity(0, sizeof(cpus), &cpus);
 }
 
-/* Returns true if the kernel reports all pages on the node. */
+/* Returns true if all pages of the allocation are on this node. */
 static bool pages_on(const struct te_memory *m, int node)
 {
 	enum { MOST = 1024 };
@@ -350,8 +356,9 @@ static bool pages_on(const struct te_memory *m, int node)
 	return true;
 }
 
-/* Allocates memory while running on a processor of the other node, so that
- * pages are not on the requested node by chance. */
+/* Allocates memory for this node while the thread runs on the other node, so
+ * that the pages are not on the right node by chance. Returns true if the pages
+ * are on the node and are of the expected kind (UINT32_MAX means any). */
 static bool allocated_on(int node, size_t size, uint64_t flags, uint32_t kind)
 {
 	struct te_memory m = { .addr = 0 };
@@ -370,7 +377,8 @@ static bool allocated_on(int node, size_t size, uint64_t flags, uint32_t kind)
 	return !ret && !te_free(rig.engine, (void *)(uintptr_t)m.addr) && good;
 }
 
-/* Sets the number of huge pages in the node's pool. */
+/* Sets the number of huge pages in the pool of this node. Returns true on
+ * success. */
 static bool node_pool(int node, int pages)
 {
 	char path[128];
@@ -385,8 +393,8 @@ static bool node_pool(int node, int pages)
 	return !fclose(f);
 }
 
-/* Returns almost all available memory of both nodes, which is more than either
- * node has. */
+/* Returns almost all of the memory that is available on both nodes. That is
+ * more than either node has. */
 static uint64_t nearly_all(void)
 {
 	FILE *f = fopen("/proc/meminfo", "re");
@@ -424,7 +432,7 @@ static void allocated(void)
 			       sizeof(m)) == -302 &&
 		      node_pool(1, 0),
 	      "te_alloc_strict_takes_huge_pages_of_the_node");
-	/* An allocation that is not refused would make the kernel kill this
+	/* If te_alloc did not refuse this allocation, the kernel would kill the
 	 * process. */
 	ft_ok(te_alloc(rig.engine, nearly_all(), "cpu:1", strict, &m,
 		       sizeof(m)) == -300 &&

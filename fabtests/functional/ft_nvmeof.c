@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Tests a segment of two files, the second of them on NVMe over TCP. Its mount,
- * its target and its controller are removed one after the other; the first file
- * must stay usable. run_in_vm.sh -f provides mount, target and controller.
- * Without them the test is skipped.
+ * Tests a segment of two files, the second of which is on NVMe over TCP. Its
+ * mount, its target and its controller are removed one after the other.
+ * Transfers with the first file must work all the time. run_in_vm.sh -f
+ * provides mount, target and controller; elsewhere the test is skipped.
  */
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static bool write_text(const char *path, const char *text)
 	return good;
 }
 
-/* Returns true if the kernel is connected to the target. */
+/* Returns true if the controller is connected to the target. */
 static bool connected(void)
 {
 	char state[16] = "";
@@ -55,7 +55,7 @@ static bool connects(void)
 	return connected();
 }
 
-/* Moves the second file to the mount. */
+/* Replaces the second file by a file on the mount. Returns true on success. */
 static bool place(struct files_rig *rig)
 {
 	int fd;
@@ -96,7 +96,8 @@ static struct fx_job job(struct files_rig *rig, int op, uint64_t at,
 	return j;
 }
 
-/* Unmounts: the path no longer leads to the file. Open files stay usable. */
+/* Unmounts the file system, so that the path does not lead to the file. Open
+ * files stay usable. After mounting it again, transfers must work. */
 static void mount_goes(struct files_rig *rig)
 {
 	struct te_error err = { 0 };
@@ -113,8 +114,8 @@ static void mount_goes(struct files_rig *rig)
 	      moves(rig, 0, FILES_SIZE), "mounted_and_opened_again_it_works");
 }
 
-/* Removes the target. Requests that the kernel holds back fail after
- * fast_io_fail_tmo. */
+/* Removes the target while the file is read. The kernel fails the requests
+ * after fast_io_fail_tmo. When the target is back, reads must work. */
 static void target_goes(struct files_rig *rig)
 {
 	struct fx_job reads = job(rig, OPCODE_READ, FILES_FIRST, FILES_SECOND);
