@@ -7,7 +7,8 @@
 
 #include "util/err.h"
 
-/* Since Linux 5.14; the C library's headers may be older than the kernel. */
+/* Since Linux 5.14. Defined here because the C library's headers may be older
+ * than the kernel. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -34,8 +35,8 @@ static int atomic_populate(uint64_t addr)
 }
 
 /*
- * Makes the page of addr present and writable. A bad address from a peer then
- * gives an error code and does not fault in this process. Returns 0 or
+ * Makes the page of addr present and writable, so that a bad address from a
+ * peer results in an error and not in a fault of this process. Returns 0 or
  * TEI_ERR_NOT_REGISTERED. If the kernel has no MADV_POPULATE_WRITE, returns 0
  * without a check.
  */
@@ -43,8 +44,9 @@ static int atomic_touch(uint64_t addr)
 {
 	int err = atomic_populate(addr), good;
 
-	/* EINVAL: the page is not writable, or the kernel lacks
-	 * MADV_POPULATE_WRITE. */
+	/* EINVAL has two causes: the page is not writable, or the kernel lacks
+	 * MADV_POPULATE_WRITE; in the second case the call fails for "good",
+	 * too */
 	if (err == EINVAL &&
 	    atomic_populate((uint64_t)(uintptr_t)&good) == EINVAL)
 		return 0;

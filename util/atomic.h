@@ -11,17 +11,16 @@
 
 #include <stdint.h>
 
-/* Wire values; they never change. */
+/* The numbers of the operations are sent in messages, so they must never
+ * change. */
 enum tei_atomic_op {
-	TEI_ATOMIC_ADD = 1,	/* *addr += operand, wraps */
+	TEI_ATOMIC_ADD = 1,	/* *addr += operand, modulo 2^32 or 2^64 */
 	TEI_ATOMIC_SWAP = 2,	/* *addr = operand */
 	TEI_ATOMIC_CAS = 3,	/* if *addr == compare: *addr = operand */
 };
 
-/*
- * Returns 0, or TEI_ERR_INVALID if op is unknown, width is neither 4 nor 8, or
- * addr is not a multiple of width.
- */
+/* Checks the arguments of tei_atomic_run. Returns 0, or TEI_ERR_INVALID if op
+ * is unknown, width is neither 4 nor 8, or addr is not a multiple of width. */
 int tei_atomic_check(unsigned int op, unsigned int width, uint64_t addr);
 
 /*
@@ -31,8 +30,8 @@ int tei_atomic_check(unsigned int op, unsigned int width, uint64_t addr);
  *
  * Returns 0, TEI_ERR_INVALID as tei_atomic_check does, or
  * TEI_ERR_NOT_REGISTERED without having executed anything if the memory is not
- * mapped, not writable or not ordinary memory. Kernels before 5.14 cannot check
- * this; there, the access raises SIGSEGV or SIGBUS.
+ * mapped, not writable or not ordinary memory. On kernels before 5.14 this
+ * check is not possible, so an access to such memory raises SIGSEGV or SIGBUS.
  */
 int tei_atomic_run(unsigned int op, unsigned int width, uint64_t addr,
 		   uint64_t operand, uint64_t compare, uint64_t *old);

@@ -33,7 +33,8 @@ static void test_atomics_of_64_bits_add_swap_and_compare(void)
 	CU_ASSERT(old == 2 && v == 9);
 }
 
-/* The adjacent words keep their values. */
+/* Tests that a 32-bit operation does not change the words before and behind its
+ * target. */
 static void test_atomics_of_32_bits_leave_the_neighbour(void)
 {
 	uint32_t v[3] = { 1, UINT32_MAX, 3 };

@@ -4,15 +4,15 @@
 
 /*
  * The state of a reliable message channel between two processes, on top of
- * messages that may be lost, repeated and reordered. The module has no I/O, no
- * lock and no clock: its user sends the messages, states which lock guards the
- * state, and passes times.
+ * messages that may be lost, repeated and reordered. The module does no I/O and
+ * has neither a lock nor a clock: its user sends and receives the messages,
+ * chooses the lock that guards the state, and measures the times.
  *
  * Numbers. The sender gives each message a number. Numbers increase by one and
- * wrap at 2^64. The sender sends number n for the first time only when number
- * n - window and all lower ones have finished. It repeats an unfinished
- * message, with its number, until it has finished. tei_channel_pause returns
- * the interval of the repetitions.
+ * wrap at 2^64. The sender sends number n for the first time only when number n
+ * - window and all lower ones have finished. The sender repeats each message,
+ * with the same number, until it has finished. tei_channel_pause returns the
+ * interval of the repetitions.
  *
  * Stream. The receiver (struct tei_channel_in) delivers the messages in the
  * order of their numbers, each exactly once. The receiver keeps out-of-order
@@ -20,12 +20,12 @@
  * the number that it expects next. This number acknowledges all messages with
  * lower numbers: they have finished.
  *
- * Requests. The receiver acts on each message when it arrives and keeps a
- * record of the last window of numbers; the record of number n has the index n
- * modulo window.
- * Number 0 is not used. A record has the answer, which is sent again if the
- * request is repeated (tei_channel_seen). A request has finished when its
- * answer has arrived, or when the sender no longer needs one. No order is kept.
+ * Requests. The receiver acts on each message when it arrives and stores its
+ * answer in a table with `window` entries, at the index number modulo window.
+ * Number 0 is not used. If a request is repeated, the receiver sends the stored
+ * answer again (tei_channel_seen). A request has finished when its answer has
+ * arrived, or when the sender no longer needs one. Requests may be executed in
+ * any order.
  *
  * Restart. The numbers belong to a session on which the two processes agree
  * by other means. If either side has lost its state, there is a new session:
@@ -33,8 +33,8 @@
  * and tei_channel_in_start again. A sender of requests may instead continue
  * the session with numbers that are higher than all earlier ones.
  *
- * All members are public for inlining and embedding. Only the functions below
- * change them.
+ * The structs are public so that they can be embedded and functions can be
+ * inlined. Only the functions below may change their members.
  */
 
 #include <stdbool.h>
@@ -58,20 +58,21 @@ static inline bool tei_channel_below(uint64_t a, uint64_t b)
 	return (int64_t)(a - b) < 0;
 }
 
-/* Initialises the channel. The next message gets the number first. */
+/* Initialises the sender. Its next message gets the number "first". */
 static inline void tei_channel_out_start(struct tei_channel_out *out,
 					 uint64_t first)
 {
 	out->acked = out->sent = out->next = first;
 }
 
-/* Returns the number of a new message, which is not sent yet. */
+/* Assigns the next number to a new message, which has not been sent yet, and
+ * returns this number. */
 static inline uint64_t tei_channel_out_add(struct tei_channel_out *out)
 {
 	return out->next++;
 }
 
-/* Returns how many numbers were sent and have not finished. */
+/* Returns the number of messages that were sent and have not finished. */
 static inline uint64_t
 tei_channel_out_unacked(const struct tei_channel_out *out)
 {
@@ -84,30 +85,32 @@ static inline uint64_t tei_channel_out_unsent(const struct tei_channel_out *out)
 	return out->next - out->sent;
 }
 
-/* Returns true if a message may be sent for the first time. */
+/* Returns true if a further message may be sent for the first time, because
+ * fewer than "window" messages are sent and unfinished. */
 static inline bool tei_channel_out_open(const struct tei_channel_out *out,
 					uint32_t window)
 {
 	return out->sent - out->acked < window;
 }
 
-/* Records that the lowest number that was not sent has been sent. */
+/* Records that the message with the lowest unsent number has been sent. */
 static inline void tei_channel_out_sent(struct tei_channel_out *out)
 {
 	out->sent++;
 }
 
-/* Withdraws all numbers that were not sent yet. The caller numbers these
- * messages again. */
+/* Takes back the numbers of all messages that were not sent yet. The caller
+ * calls tei_channel_out_add for these messages again. */
 static inline void tei_channel_out_recall(struct tei_channel_out *out)
 {
 	out->next = out->sent;
 }
 
 /*
- * Records that all numbers below ack have finished. Returns true if the
- * acknowledgement is newer than the last one. If ack is above the numbers sent,
- * the function ignores the acknowledgement: the peer is faulty.
+ * Records that all messages with numbers below ack have finished. Returns true
+ * if at least one of these had not finished before. If a number below ack was
+ * never sent, the peer is faulty: ignores the acknowledgement and returns
+ * false.
  */
 static inline bool tei_channel_out_ack(struct tei_channel_out *out,
 				       uint64_t ack)
@@ -135,15 +138,17 @@ uint64_t tei_channel_pause(const struct tei_channel_pace *pace, uint32_t tries);
 struct tei_channel_in {
 	uint64_t expected;		/* number of the next message to be
 					 * delivered */
-	uint32_t limit; /* a power of 2: an out-of-order message is kept
-			 * if its number is below expected + limit */
+	uint32_t limit; /* out-of-order messages with numbers below expected +
+			 * limit are kept; limit is a power of 2 */
 	uint32_t nkept;			/* number of out-of-order messages */
-	void **kept;			/* array of limit out-of-order messages;
-					 * the index is the number modulo limit;
-					 * allocated for the first one */
+	void **kept;			/* array of `limit` pointers to
+					 * out-of-order messages; the index is
+					 * the message's number modulo limit.
+					 * Allocated when the first message is
+					 * kept */
 };
 
-/* What to do with a message that has arrived. */
+/* What the receiver must do with a message that has arrived. */
 enum tei_channel_arrival {
 	TEI_CHANNEL_DELIVER,		/* the message has the expected
 					 * number */
@@ -154,12 +159,12 @@ enum tei_channel_arrival {
 					 * sender will repeat it */
 };
 
-/* Initialises the receiver, which expects the number first next. limit must be
- * a power of 2. */
+/* Initialises the receiver. The first message that it expects has the number
+ * "first". limit must be a power of 2. */
 void tei_channel_in_start(struct tei_channel_in *in, uint64_t first,
 			  uint32_t limit);
-/* Frees the memory of the channel, which keeps no message any longer
- * (tei_channel_in_drain). */
+/* Frees the memory of the receiver. The caller has removed all kept messages
+ * with tei_channel_in_drain. */
 void tei_channel_in_free(struct tei_channel_in *in);
 
 static inline enum tei_channel_arrival
@@ -193,31 +198,33 @@ static inline void *tei_channel_in_delivered(struct tei_channel_in *in)
 	return kept;
 }
 
-/* Returns the out-of-order message that is to be delivered next, or NULL if it
- * has not arrived. The channel keeps the message until tei_channel_in_delivered
+/* Returns the kept message that is to be delivered next, or NULL if it has not
+ * arrived. The message stays in the channel until tei_channel_in_delivered
  * returns it. */
 static inline void *tei_channel_in_next(const struct tei_channel_in *in)
 {
 	return in->nkept ? in->kept[in->expected & (in->limit - 1)] : NULL;
 }
 
-/* Removes any out-of-order message and returns it. Returns NULL if there is
+/* Removes and returns one of the kept messages, or returns NULL if there is
  * none. */
 void *tei_channel_in_drain(struct tei_channel_in *in);
 
 /* --- receiver of requests ------------------------------------------------ */
 
 enum tei_channel_seen {
-	TEI_CHANNEL_NEW,		/* handle the request, and replace the
-					 * record with one of this request */
-	TEI_CHANNEL_REPEATED,		/* the record is of this request: send
-					 * the recorded answer again */
-	TEI_CHANNEL_OLD,		/* ignore the request: it has
-					 * finished */
+	TEI_CHANNEL_NEW,		/* the request is new: handle it, and
+					 * store its answer in its table
+					 * entry */
+	TEI_CHANNEL_REPEATED,		/* the request was received before: send
+					 * the stored answer again */
+	TEI_CHANNEL_OLD,		/* a later request has replaced the
+					 * entry, so this request has finished:
+					 * ignore it */
 };
 
-/* Classifies a request that has arrived. recorded is the number of the request
- * whose record is at index number modulo window, or 0 if there is no record. */
+/* Classifies a request that has arrived. recorded: number of the request whose
+ * answer is stored at the index number modulo window, or 0 if there is none. */
 static inline enum tei_channel_seen tei_channel_seen(uint64_t recorded,
 						     uint64_t number)
 {

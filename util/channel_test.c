@@ -5,10 +5,12 @@
 #include "util/channel.h"
 #include "util/util_test.h"
 
-#define WINDOW	8u		/* most unacknowledged messages of a sender */
-#define EARLY	16u		/* most out-of-order messages kept */
-#define LINK	64u		/* messages under way in one direction */
-#define SENT	300u		/* messages of a simulation */
+#define WINDOW	8u		/* largest number of unacknowledged messages */
+#define EARLY	16u		/* largest number of kept out-of-order messages,
+				 * plus 1 */
+#define LINK	64u		/* largest number of messages in transit in one
+				 * direction */
+#define SENT	300u		/* number of messages that a simulation sends */
 #define STEPS	200000u	/* largest number of steps of a simulation */
 
 /* --- the sender ---------------------------------------------------------- */
@@ -107,7 +109,8 @@ static void test_early_and_delivered_messages_are_dropped(void)
 	tei_channel_in_free(&in);
 }
 
-/* The user has no room for an out-of-order message, and takes it later. */
+/* Tests that a kept message stays in the channel as long as the receiver's user
+ * does not accept it. */
 static void test_refused_message_stays_kept_until_delivered(void)
 {
 	struct tei_channel_in in;
@@ -142,12 +145,13 @@ static void test_request_is_new_repeated_or_old(void)
 
 /* --- simulations --------------------------------------------------------- */
 
-/* A message under way. */
+/* A message in transit. */
 struct sim_message {
 	uint64_t session, number, ack, value;
 };
 
-/* One direction of a link that loses, repeats and reorders messages. */
+/* One direction of a simulated link, which loses, repeats and reorders
+ * messages. */
 struct sim_link {
 	struct sim_message at[LINK];
 	uint32_t n;
@@ -176,16 +180,17 @@ static bool link_take(struct sim_link *l, struct sim_message *m,
 	return true;
 }
 
-/* A stream of messages whose values are 0, 1, 2, … */
+/* Simulates a stream. The values of its messages are 0, 1, 2, …, so that the
+ * receiver can check their order. */
 struct sim_stream {
 	struct tei_fuzz *f;
-	uint64_t first;			/* number of the first message of each
+	uint64_t first;			/* number of the first message in each
 					 * session */
 	uint64_t session;
 	struct tei_channel_out out;
 	struct tei_channel_in in;
-	uint64_t base;			/* value of the session's first
-					 * message */
+	uint64_t base;			/* value of the first message in the
+					 * current session */
 	uint64_t delivered;		/* value of the next message to be
 					 * delivered */
 	bool bad;
@@ -203,7 +208,8 @@ static void stream_send(struct sim_stream *s, uint64_t number)
 	link_send(&s->there, m, s->f);
 }
 
-/* Sends a new message, or all unacknowledged ones again. */
+/* Sends a new message for the first time, or sends all unacknowledged messages
+ * again. */
 static void stream_out(struct sim_stream *s)
 {
 	uint64_t n;
@@ -220,7 +226,8 @@ static void stream_out(struct sim_stream *s)
 		stream_send(s, n);
 }
 
-/* Delivers a message, unless the receiver has no room for it. */
+/* Delivers a message. Returns false if the receiver's user refuses it, which
+ * happens at random. */
 static bool stream_deliver(struct sim_stream *s, const struct sim_message *m)
 {
 	if (!(tei_fuzz_random(s->f) % 8))
@@ -286,8 +293,8 @@ static void stream_end(struct sim_stream *s)
 	tei_channel_in_free(&s->in);
 }
 
-/* Begins a session, whose first message is the next one to be delivered.
- * Messages of the earlier session are still under way. */
+/* Begins a new session, which starts with the next message to be delivered.
+ * Messages of the previous session may still be in transit. */
 static void stream_begin(struct sim_stream *s)
 {
 	s->session++;
@@ -296,8 +303,9 @@ static void stream_begin(struct sim_stream *s)
 	tei_channel_in_start(&s->in, s->first, EARLY);
 }
 
-/* Runs a stream whose numbers begin with first. On average, one of `restarts`
- * steps begins a new session; if `restarts` is 0, no step does. */
+/* Simulates a stream in which the numbers of each session begin with first. On
+ * average one of `restarts` steps begins a new session; if `restarts` is 0,
+ * there is only one session. */
 static void stream_run(struct tei_fuzz *f, uint64_t first, uint32_t restarts)
 {
 	struct sim_stream *s = calloc(1, sizeof(*s));
@@ -355,7 +363,7 @@ static void test_stream_after_restart_ignores_earlier_session(void)
 		stream_run(&f, 1, 500);
 }
 
-/* Requests whose execution is counted. */
+/* Simulates requests and counts how often each one is executed. */
 struct sim_requests {
 	struct tei_fuzz *f;
 	struct tei_channel_out out;
@@ -408,7 +416,8 @@ static void requests_in(struct sim_requests *s)
 	case TEI_CHANNEL_REPEATED:
 		break;
 	case TEI_CHANNEL_OLD:
-		/* the initiator needs no answer */
+		/* an old request must have finished, so its sender needs no
+		 * answer */
 		s->bad |= !s->finished[requests_index(s, m.number)];
 		return;
 	}

@@ -20,10 +20,8 @@ static inline uint64_t tei_now_ns(void)
 	return tei_world->now_ns();
 }
 
-/*
- * Returns the monotonic time of the last clock tick, in ns. That tick was at
- * most a few ms ago. Faster than tei_now_ns.
- */
+/* Returns the monotonic time of the last tick of the kernel's clock, ns. The
+ * tick was at most a few ms ago. Faster than tei_now_ns. */
 static inline uint64_t tei_now_about_ns(void)
 {
 	return tei_world->now_about_ns();
@@ -35,8 +33,9 @@ static inline uint64_t tei_wall_ns(void)
 	return tei_world->wall_ns();
 }
 
-/* Returns the CPU time that the calling thread has used, ns. A simulated world
- * does not simulate it, so it is used for statistics only. */
+/* Returns the CPU time that the calling thread has used, ns. Even in a
+ * simulated world this is real CPU time, so it may be used for statistics
+ * only. */
 static inline uint64_t tei_cpu_ns(void)
 {
 	struct timespec ts;

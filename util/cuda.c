@@ -14,7 +14,7 @@
 
 #define CUDA_LIBRARY	"libcuda.so.1"
 
-/* Constants of the driver's ABI. */
+/* Constants of the driver's binary interface. */
 enum {
 	CUDA_OK = 0,
 	CUDA_OUT_OF_MEMORY = 2,
@@ -27,7 +27,7 @@ enum {
 	CUDA_NOT_READY = 600,
 	CUDA_CONTEXT_DESTROYED = 709,
 	CUDA_NOT_SUPPORTED = 801,
-	/* first and last error code of calls that the driver refuses during a
+	/* range of the errors with which the driver refuses a call during a
 	 * stream capture */
 	CUDA_CAPTURE_FIRST = 900,
 	CUDA_CAPTURE_LAST = 908,
@@ -53,8 +53,8 @@ enum { CUDA_RANGE_DMABUF = 1 };
 #define CUDA_PIN_PORTABLE		1u
 #define CUDA_CTX_SYNC_MEMOPS		0x80u
 
-/* Functions of the driver library. uint64_t stands for CUdeviceptr, void * for
- * a handle. */
+/* Pointers to the functions of the driver library. In their types, uint64_t
+ * stands for CUdeviceptr and void * for a handle. */
 struct tei_cuda {
 	void *library;
 	int (*name)(int, const char **);
@@ -81,14 +81,16 @@ struct tei_cuda {
 	int (*event_query)(void *);
 	int (*capture_mode)(int *);
 
-	/* functions newer than CUDA 11.0; NULL if the library lacks them */
+	/* functions that are newer than CUDA 11.0; NULL if the library does not
+	 * have them */
 	int (*range_handle)(void *, uint64_t, size_t, int, unsigned long long);
 	int (*pointer_set)(const void *, int, uint64_t);
 	int (*flags)(unsigned int *);
 	int (*flags_set)(unsigned int);
 };
 
-/* Symbol names that a program compiled for CUDA 11 or later links to. */
+/* Names of the functions in the library, as a program that was compiled for
+ * CUDA 11 or later links to them. */
 static const struct {
 	const char *name;
 	size_t at;
@@ -142,9 +144,8 @@ static void cuda_explain(struct tei_err *err, int code, const char *text)
 	snprintf(err->text, sizeof(err->text), "%s", text);
 }
 
-/*
- * Returns 0, or fills err with the error result of call and returns its code.
- */
+/* Returns 0 if result is 0. Otherwise fills err with the error `result` of the
+ * driver call `call`, and returns err's code. */
 static int cuda_check(const struct tei_cuda *cuda, int result, const char *call,
 		      struct tei_err *err)
 {
@@ -178,15 +179,16 @@ static int cuda_first_object(struct dl_phdr_info *info, size_t size, void *adds)
 }
 
 /*
- * Called for each buffer that is registered. Looking for a library that is not
- * loaded is slow, because dlopen searches the library directories. The result
- * "absent" is therefore kept until the process loads another library, which
- * changes the counter dlpi_adds.
+ * This function is called for each buffer that is registered, so it must be
+ * fast. Looking for a library that is not loaded is slow, because dlopen
+ * searches the library directories. The result "absent" is therefore kept until
+ * the process loads another library, which increments the counter dlpi_adds.
  */
 bool tei_cuda_present(void)
 {
 	static atomic_ullong absent;	/* value of dlpi_adds when the library
-					 * was last found absent, or 0 */
+					 * was last found to be absent, or 0 if
+					 * it never was */
 	unsigned long long adds = 0;
 	void *library;
 
@@ -260,10 +262,8 @@ void tei_cuda_close(struct tei_cuda *cuda)
 
 /* --- memory -------------------------------------------------------------- */
 
-/*
- * Gets the device's primary context and keeps no reference to it. Fails if the
- * context is not active.
- */
+/* Gets the primary context of the device without keeping a reference to it.
+ * Fails if the context is not active. */
 static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 			struct tei_err *err)
 {
@@ -290,8 +290,8 @@ static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 	return ret;
 }
 
-/* Returns true if the result shows that this process does not use the
- * driver. */
+/* Returns true if a driver call has failed because this process does not use
+ * the driver. */
 static bool cuda_idle(int result)
 {
 	return result == CUDA_NOT_INITIALIZED || result == CUDA_DEINITIALIZED ||
@@ -308,10 +308,9 @@ static bool cuda_foreign(int result)
 	return cuda_idle(result) || result == CUDA_INVALID_CONTEXT;
 }
 
-/*
- * Returns the location of the byte at addr in *out: device -1 and no context
- * for host memory. *end is the end of the range to which the answer applies.
- */
+/* Finds out where the byte at addr lies: in *out, device is -1 and the context
+ * NULL for host memory. *end gets the end of the range that the result applies
+ * to. */
 static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 		   struct tei_cuda_mem *out, uint64_t *end,
 		   struct tei_err *err)
@@ -322,8 +321,8 @@ static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 				    CUDA_POINTER_CONTEXT,
 				    CUDA_POINTER_RANGE_START,
 				    CUDA_POINTER_RANGE_SIZE };
-	unsigned int type = 0, managed = 0;	/* the driver writes 1 or 4
-						 * bytes to managed */
+	unsigned int type = 0, managed = 0;	/* the driver writes either 1 or
+						 * 4 bytes to "managed" */
 	void *context = NULL;
 	uint64_t start = 0, size = 0;
 	void *data[] = { &type, &managed, &out->device, &context, &start,
@@ -394,8 +393,9 @@ int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 	return 0;
 }
 
-/* Makes synchronous calls complete before they return, for all memory of the
- * current context. Memory from cuMemMap has no such attribute of its own. */
+/* For all memory of the current context, makes synchronous calls return only
+ * after they have completed. Used for memory from cuMemMap, for which this
+ * cannot be set separately. */
 static int cuda_sync_context(struct tei_cuda *cuda, struct tei_err *err)
 {
 	unsigned int flags = 0;
@@ -427,10 +427,9 @@ int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 
 /* --- contexts, streams, events ------------------------------------------- */
 
-/*
- * Converts the result of a query to 1 (ended), 0 (not yet) or a code. Queries
- * that are refused because a stream is being captured count as "not yet".
- */
+/* Converts the result of a query: returns 1 if the work has ended, 0 if it has
+ * not, or a negative error code. A query that is refused because a stream is
+ * being captured counts as 0. */
 static int cuda_over(const struct tei_cuda *cuda, int result, const char *call,
 		     struct tei_err *err)
 {
@@ -522,7 +521,8 @@ void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr)
 	void *context;
 	int handle = 0;
 
-	/* if the context no longer exists, its memory is already freed */
+	/* if the device's primary context no longer exists, its memory is
+	 * already freed */
 	if (cuda->device(&handle, device) ||
 	    cuda->primary_retain(&context, handle))
 		return;

@@ -6,8 +6,8 @@
  * Calls of the CUDA driver API that moonrail needs. The functions are looked up
  * in the libcuda.so.1 that the process has already loaded: a program that uses
  * GPU memory has always loaded it. moonrail loads no library and initialises no
- * driver. In a process without the library, only tei_cuda_present ever runs. No
- * CUDA header is needed.
+ * driver. In a process that has not loaded the library, only tei_cuda_present
+ * is called. No CUDA header is needed.
  *
  * Threads: any call may be made from any thread. Calls marked "Needs a pushed
  * context" work in the context that the calling thread has pushed with
@@ -27,7 +27,9 @@
 
 #include "util/err.h"
 
-struct tei_cuda;			/* opaque; each user opens its own */
+struct tei_cuda;			/* the functions of the driver library;
+					 * opaque; each user opens its own
+					 * object */
 
 /* Returns true if this process has loaded the driver library. */
 bool tei_cuda_present(void);
@@ -41,31 +43,33 @@ int tei_cuda_open(struct tei_err *err, struct tei_cuda **out);
 /* Frees cuda. The library stays loaded. NULL is ignored. */
 void tei_cuda_close(struct tei_cuda *cuda);
 
-/* Location of memory. */
+/* Where memory lies. */
 struct tei_cuda_mem {
-	int device;		/* ordinal; -1 means host or managed memory */
-	void *context;		/* context of the allocation; NULL means host
+	int device;		/* ordinal of the GPU; -1 means host memory or
+				 * managed memory */
+	void *context;		/* CUDA context of the allocation; NULL for host
 				 * memory */
 };
 
 /*
- * Finds the location of the range [addr, addr + len). Checks each allocation of
- * the driver in the range; where there is none, checks every TEI_CUDA_STEP
- * bytes. Device memory is aligned to that step, so no device memory within the
- * range is missed. Returns TEI_ERR_INVALID if the range lies in memory of
- * different kinds, GPUs or contexts. For memory without a context of its own
- * (from a memory pool), *out gets the primary context of the device, which must
- * be active.
+ * Finds out where the range [addr, addr + len) lies. Queries the driver about
+ * each of its allocations in the range and, between allocations, about every
+ * TEI_CUDA_STEP bytes. Device memory is aligned to this step, so none is
+ * missed. Returns TEI_ERR_INVALID if the range lies in memory of different
+ * kinds, GPUs or contexts. For memory without a context of its own (from a
+ * memory pool), *out gets the primary context of the device, which must be
+ * active.
  */
 #define TEI_CUDA_STEP	(UINT64_C(2) << 20)
 int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		   struct tei_cuda_mem *out, struct tei_err *err);
 
 /*
- * Makes context the calling thread's current context. A thread must not push
- * twice. If a thread of the program captures a stream into a graph in the
- * global mode (the default), calls between push and pop neither fail because of
- * the capture nor invalidate it.
+ * Makes context the calling thread's current context. A thread that has pushed
+ * a context must not push another one before tei_cuda_pop. If a thread of the
+ * program captures a stream into a graph in the global mode (the default),
+ * calls between push and pop neither fail because of the capture nor invalidate
+ * it.
  */
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);

@@ -65,8 +65,8 @@ const struct tei_err *tei_err_last(void)
 	return &err_last;
 }
 
-/* Fills the error record and logs it. repeat limits the log lines; NULL means
- * no limit. */
+/* Fills the error record and logs it. repeat limits the repetition of log
+ * lines; if it is NULL, every line is logged. */
 __attribute__((format(printf, 7, 0)))
 static void err_tell(struct tei_log_repeat *repeat, struct tei_err *err,
 		     enum tei_log_level level, int code, const char *subsys,

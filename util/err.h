@@ -3,9 +3,10 @@
 #define TEI_UTIL_ERR_H
 
 /*
- * Error codes and error records. The codes are the negative codes that the
- * set-up calls of the Mooncake API return. The transfer calls return the same
- * numbers without the sign, except for "not implemented", which is -303 or 999.
+ * Error codes and error records. The values of enum tei_code are the negative
+ * codes that the set-up calls of the Mooncake API return. The transfer calls
+ * return the same numbers as positive values. "Not implemented" is an
+ * exception: it is -303 in set-up calls and 999 in transfer calls.
  * tei_err_transfer_code converts a code.
  */
 
@@ -16,20 +17,23 @@ enum tei_code {
 	TEI_OK = 0,
 	TEI_ERR_INVALID = -1,		/* invalid argument */
 	TEI_ERR_TOO_MANY = -2,		/* too many requests */
-	TEI_ERR_NOT_REGISTERED = -3,	/* address not registered */
-	TEI_ERR_BUSY = -4,		/* batch or memory busy */
-	TEI_ERR_NO_DEVICE = -6,		/* device not found */
-	TEI_ERR_OVERLAP = -7,		/* overlaps a registered range */
-	TEI_ERR_UNSUPPORTED = -8,	/* unsupported transport */
-	TEI_ERR_TIMED_OUT = -9,		/* the caller's deadline passed */
-	TEI_ERR_CANCELED = -10,		/* cancelled by the caller */
+	TEI_ERR_NOT_REGISTERED = -3,	/* the address is not registered */
+	TEI_ERR_BUSY = -4,		/* a batch or memory is in use */
+	TEI_ERR_NO_DEVICE = -6,		/* no such device */
+	TEI_ERR_OVERLAP = -7,		/* the range overlaps a registered
+					 * range */
+	TEI_ERR_UNSUPPORTED = -8,	/* the transport does not support the
+					 * request */
+	TEI_ERR_TIMED_OUT = -9,		/* the caller's deadline has passed */
+	TEI_ERR_CANCELED = -10,		/* the caller has cancelled the
+					 * request */
 	TEI_ERR_DNS = -101,
 	TEI_ERR_SOCKET = -102,
 	TEI_ERR_JSON = -103,		/* malformed JSON */
-	TEI_ERR_REJECTED = -104,	/* handshake rejected */
+	TEI_ERR_REJECTED = -104,	/* the peer has refused the handshake */
 	TEI_ERR_METADATA = -200,
 	TEI_ERR_ENDPOINT = -201,
-	TEI_ERR_CONTEXT = -202,		/* rail failed, or could not be
+	TEI_ERR_CONTEXT = -202,		/* a rail has failed or could not be
 					 * opened */
 	TEI_ERR_NUMA = -300,
 	TEI_ERR_CLOCK = -301,
@@ -39,25 +43,31 @@ enum tei_code {
 
 #define TEI_ERR_TEXT	160
 
-/* Plain data, copied by value; strings are always terminated. */
+/* An error record. It contains no pointers and may be copied. All strings are
+ * terminated. */
 struct tei_err {
 	int code;			/* enum tei_code */
 	int prov_errno;			/* error number of the libfabric
 					 * provider, or 0 */
 	uint64_t when_ns;		/* time of the error, CLOCK_MONOTONIC */
-	char rail[64];			/* "" if no rail is concerned */
-	char peer[96];			/* "" if no peer is concerned */
-	char provider[32];		/* "" if no provider is concerned */
+	char rail[64];			/* name of the rail, or "" if the error
+					 * concerns no rail */
+	char peer[96];			/* name of the peer, or "" if the error
+					 * concerns no peer */
+	char provider[32];		/* name of the provider, or "" if the
+					 * error concerns no provider */
 	char text[TEI_ERR_TEXT];	/* what happened, with the error text
 					 * of the libfabric provider */
-	bool unknown;			/* it is unknown whether the atomic
-					 * operation was executed */
+	bool unknown;			/* true if the atomic operation, or the
+					 * notification, may have been executed
+					 * or delivered */
 	bool unfenced;			/* the bytes may still land at the
 					 * target; set only by blocking calls */
 	bool stale;			/* the cached descriptor of the peer
 					 * still lists the range in the member
 					 * `absent` */
-	struct {			/* length is 0 if there is no range */
+	struct {			/* length 0 means that there is no such
+					 * range */
 		uint64_t addr, length;
 	} absent;			/* range that the peer has not
 					 * registered */
@@ -71,9 +81,10 @@ int tei_err_transfer_code(int code);
 const char *tei_err_name(int code);
 
 /*
- * The last error record of the calling thread. tei_err_set_last copies err.
- * tei_err_last returns the thread's own record, with code 0 if there was no
- * error. The record is valid until the thread's next tei_err_set_last.
+ * Each thread has a record of its last error. tei_err_set_last copies err to
+ * the record of the calling thread. tei_err_last returns this record; its code
+ * is 0 if the thread had no error. The record is valid until the thread calls
+ * tei_err_set_last again.
  */
 void tei_err_set_last(const struct tei_err *err);
 const struct tei_err *tei_err_last(void);

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-/* Positions count from 1, so the parent of position i is i / 2. */
+/* The positions in the array count from 1, so the parent of position i is i /
+ * 2. */
 
 void tei_heap_fini(struct tei_heap *h)
 {

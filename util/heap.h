@@ -2,11 +2,9 @@
 #ifndef TEI_UTIL_HEAP_H
 #define TEI_UTIL_HEAP_H
 
-/*
- * Intrusive binary heap with the smallest key first. Any node can be removed.
- * The heap takes no lock; the owner states which lock guards the heap and its
- * nodes.
- */
+/* A binary heap whose nodes are embedded in the owner's objects. The node with
+ * the smallest key comes first, and any node can be removed. The heap takes no
+ * lock; the owner states which lock guards the heap and its nodes. */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,10 +6,8 @@
 
 static struct tei_heap_node heap_nodes[HEAP_NODES];
 
-/*
- * Returns key number i of a sequence that is not sorted and does not repeat
- * within 65537 keys.
- */
+/* Returns the i-th key of a sequence that is not sorted. The first 65537 keys
+ * are different. */
 static uint64_t heap_key(uint32_t i)
 {
 	return (uint64_t)(i + 1) * 48271 % 65537;
@@ -25,9 +23,8 @@ static void heap_fill(struct tei_heap *h)
 	}
 }
 
-/*
- * Removes all nodes. Returns false if they are not in the order of their keys.
- */
+/* Removes all nodes of the heap, smallest key first. Returns false if their
+ * keys were not in ascending order, or if there were not "expect" nodes. */
 static bool heap_sorted(struct tei_heap *h, uint32_t expect)
 {
 	struct tei_heap_node *n;

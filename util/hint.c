@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <stddef.h>
 
-#define HINT_ANY	(-1)	/* matches every place */
+#define HINT_ANY	(-1)	/* value of "place" in a row that applies to all
+				 * places */
 
-/* The first matching row is used. A hint has at most 159 bytes. */
+/* The hints. If several rows match, the first one is used. The text of a hint
+ * has at most 159 bytes. */
 static const struct {
 	int place;		/* enum tei_hint_place or HINT_ANY */
-	int error;		/* errno, or a negative value of hint.h */
+	int error;		/* errno, or a TEI_HINT_… value below 0 of
+				 * hint.h */
 	const char *hint;
 } hint_rows[] = {
 	{ TEI_HINT_CONTROL, TEI_HINT_SILENT,

@@ -3,8 +3,10 @@
 #define TEI_UTIL_LIST_H
 
 /*
- * Intrusive doubly linked list with a sentinel head. Allocates nothing and
- * takes no lock; the owner of the head states which lock guards the list.
+ * A doubly linked list whose nodes are embedded in the owner's objects. The
+ * list begins and ends at a head, which belongs to no object. The functions
+ * allocate nothing and take no lock; the owner of the head states which lock
+ * guards the list.
  */
 
 #include <stdbool.h>

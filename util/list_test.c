@@ -8,7 +8,8 @@ struct item {
 	struct tei_list link;
 };
 
-/* Returns the values of the list as decimal digits, first to last. */
+/* Returns the values of the list's items as the digits of a decimal number; the
+ * first item is the first digit. */
 static int list_digits(struct tei_list *l)
 {
 	struct item *it;

@@ -3,9 +3,9 @@
 #define TEI_UTIL_LOCK_H
 
 /*
- * Mutexes with clang thread-safety annotations and, in debug builds, an owner
- * so that the functions that need a lock can assert that the calling thread
- * holds it.
+ * Mutexes. They have annotations for clang's thread-safety analysis. In debug
+ * builds they also record their owner, so that a function can assert that the
+ * calling thread holds a mutex.
  *
  * docs/LOCKING.md states the lock order of the whole project, the data that
  * each lock guards and the calls that are forbidden under it. A new lock gets a
@@ -27,10 +27,9 @@
 #endif
 
 #define TEI_CAPABILITY		TEI_TSA(capability("mutex"))
-/*
- * This macro expands to nothing and informs only the reader: in C, the
- * guarded_by attribute of clang cannot name another member of the same struct.
- */
+/* States which lock guards a member, for the reader only: the macro expands to
+ * nothing, because in C clang's attribute guarded_by cannot name another member
+ * of the same struct. */
 #define TEI_GUARDED_BY(l)
 #define TEI_REQUIRES(...)	TEI_TSA(requires_capability(__VA_ARGS__))
 #define TEI_EXCLUDES(...)	TEI_TSA(locks_excluded(__VA_ARGS__))
@@ -39,12 +38,13 @@
 #define TEI_TRY_ACQUIRE(...)	TEI_TSA(try_acquire_capability(__VA_ARGS__))
 #define TEI_NO_TSA		TEI_TSA(no_thread_safety_analysis)
 
-/* Public for inlining only: use the functions below. */
+/* A mutex. Its members are public so that functions can be inlined; only the
+ * functions below may use them. */
 struct TEI_CAPABILITY tei_mutex {
 	pthread_mutex_t m;
 #ifdef TEI_DEBUG
 	pthread_t owner;	/* valid only if held is true */
-	bool held;		/* a thread holds the mutex */
+	bool held;		/* true if a thread holds the mutex */
 #endif
 };
 
@@ -102,8 +102,8 @@ static inline void tei_mutex_unlock(struct tei_mutex *l) TEI_RELEASE(l) TEI_NO_T
 
 /*
  * Waits on cond until it is signalled or timeout_ns has passed (UINT64_MAX: no
- * limit). l is held before and after; cond uses CLOCK_MONOTONIC. Spurious
- * wake-ups occur.
+ * limit). The caller holds l, which is released during the wait. cond must have
+ * been initialised with tei_cond_init. May return before the condition holds.
  */
 static inline void tei_mutex_wait(pthread_cond_t *cond, struct tei_mutex *l,
 				  uint64_t timeout_ns) TEI_REQUIRES(l)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Always tests the debug form, because only that records the owner. */
+/* The debug form of the mutex is tested in all builds, because only this form
+ * records the owner. */
 #undef TEI_DEBUG
 #define TEI_DEBUG 1
 #undef NDEBUG
@@ -86,7 +87,8 @@ static void test_trylock_fails_while_held(void)
 	tei_mutex_fini(&c.lock);
 }
 
-/* Runs body in a child without core files and expects it to abort. */
+/* Runs body in a child process, without a core file, and checks that it
+ * aborts. */
 static void lock_expect_abort(void (*body)(struct tei_mutex *),
 			      struct tei_mutex *l)
 {

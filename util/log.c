@@ -16,15 +16,18 @@
 #include "util/text.h"
 
 #define LOG_LINE_MAX	1024
-#define LOG_PREFIX_MAX	96	/* bytes of the time, process id, level and
-			 * module before the text of a line */
-#define LOG_BURST	8	/* lines per second of a tei_log_limit */
+#define LOG_PREFIX_MAX	96	/* largest length of what precedes the text of a
+				 * line (time, process id, level, module),
+				 * bytes */
+#define LOG_BURST	8	/* number of lines per second that a
+				 * tei_log_limit permits */
 #define LOG_PAUSE_MIN	(10 * TEI_NS_PER_SEC)
 #define LOG_PAUSE_MAX	(600 * TEI_NS_PER_SEC)
 
 static const char *const log_names[] = { "error", "warn", "info", "debug" };
 
-/* Returns the level, or -1 if text is not a level. */
+/* Parses the name or the number of a level. Returns the level, or -1 if text is
+ * neither. */
 static int log_level_parse(const char *text)
 {
 	int i;
@@ -60,7 +63,8 @@ static int log_level_from_env(void)
 
 bool tei_log_enabled(enum tei_log_level level)
 {
-	static int cached = -1;	/* the level; -1 until it was read; atomic */
+	static int cached = -1;	/* the level, or -1 before it has been read;
+				 * atomic */
 	int now = __atomic_load_n(&cached, __ATOMIC_RELAXED);
 
 	if (now < 0) {
@@ -89,11 +93,13 @@ static uint32_t log_phase;		/* index of the sink that new lines
 					 * use, atomic */
 static uint32_t log_users[2];		/* number of threads that use
 					 * log_sinks[i], atomic */
-static bool log_redirected;		/* tei_log_set was called; atomic */
-static _Thread_local bool log_inside;	/* this thread runs the callback */
+static bool log_redirected;		/* true if tei_log_set was called;
+					 * atomic */
+static _Thread_local bool log_inside;	/* true while this thread runs the
+					 * callback */
 
-/* Clears the counters in the child of a fork: the parent's logging threads do
- * not exist there. */
+/* Runs in the child after a fork. Clears the counters, because the parent's
+ * threads that were logging do not exist in the child. */
 static void log_forked(void)
 {
 	pthread_mutex_init(&log_changing, NULL);
@@ -105,9 +111,8 @@ static void log_watch_forks(void)
 	pthread_atfork(NULL, NULL, log_forked);
 }
 
-/*
- * Returns the index of the sink in use, which stays unchanged until log_leave.
- */
+/* Returns the index of the current sink. Until log_leave is called, this sink
+ * does not change. */
 static uint32_t log_enter(void)
 {
 	uint32_t phase;
@@ -145,8 +150,9 @@ int tei_log_set(tei_log_fn fn, void *arg)
 	__atomic_store_n(&log_redirected, true, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&log_changing);
 	old = __atomic_load_n(&log_phase, __ATOMIC_SEQ_CST);
-	/* A thread that read log_phase before its last change may still have
-	 * counted itself at the unused sink. It leaves that sink at once. */
+	/* The unused sink may be counted as used for a moment by a thread that
+	 * read log_phase before its last change. This thread leaves the sink at
+	 * once. */
 	log_wait_unused(!old);
 	log_sinks[!old].fn = fn;
 	log_sinks[!old].arg = arg;
@@ -156,7 +162,8 @@ int tei_log_set(tei_log_fn fn, void *arg)
 	return 0;
 }
 
-/* Returns true if the program's callback has received the line. */
+/* Passes the line to the program's callback. Returns false if there is no
+ * callback or this thread is already in it. */
 static bool log_pass(enum tei_log_level level, const char *subsys,
 		     const char *text)
 {
@@ -179,9 +186,9 @@ static bool log_pass(enum tei_log_level level, const char *subsys,
 /* --- lines --------------------------------------------------------------- */
 
 /*
- * Writes the time of day as UTC. gmtime_r is not used: it takes a lock of the C
- * library, which may be held forever in the child of a fork. The date is
- * computed in the proleptic Gregorian calendar, with years that begin in March.
+ * Writes the time of day as UTC text. Does not call gmtime_r, which takes a
+ * lock of the C library; in the child of a fork, this lock may be held forever.
+ * Computes the date in the Gregorian calendar, with years that begin in March.
  */
 static int log_time(char *buf, size_t len)
 {
@@ -249,7 +256,7 @@ void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	log_line(level, subsys, text);
 }
 
-/* Appends " (n what)" unless n is 0. */
+/* Appends " (n what)" to text, unless n is 0. */
 static void log_append(char text[LOG_LINE_MAX], uint32_t n, const char *what)
 {
 	char tail[64];
@@ -281,8 +288,8 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 	log_line(level, subsys, text);
 }
 
-/* Returns the entry of the line with the hash text. If no entry has it, returns
- * the oldest entry, which the line replaces. */
+/* Returns the entry of the line with the hash "text". If there is none, returns
+ * the oldest entry, which the caller replaces. */
 static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 					    uint64_t text)
 {
@@ -297,11 +304,9 @@ static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 	return oldest;
 }
 
-/*
- * Returns true if the line is due. *repeated gets the number of repetitions
- * that were not logged, *left_out the number of different lines that the rate
- * limit suppressed.
- */
+/* Returns true if the line may be logged now. *repeated gets the number of its
+ * repetitions that were not logged, and *left_out the number of other lines
+ * that the rate limit has suppressed. */
 static bool log_repeat_due(struct tei_log_repeat *repeat, uint64_t text,
 			   uint32_t *repeated, uint32_t *left_out)
 {

@@ -3,15 +3,16 @@
 #define TEI_UTIL_LOG_H
 
 /*
- * Log lines go to stderr, one write(2) per line, never to stdout, or to the
- * program's callback (tei_log_set). A line on stderr begins with the time of
+ * Log lines go to the program's callback (tei_log_set) or, if there is none, to
+ * stderr, with one write(2) per line. A line on stderr begins with the time of
  * day in UTC and the process id:
  *
  *	2026-11-27T01:39:31.123456Z moonrail[4711] warn rail: eth0: ...
  *
  * The level is read once per process from MC_LOG_LEVEL (error, warn, info,
  * debug or 0..3; default warn) and MC_VERBOSE (any value but 0 means debug).
- * Any thread; errno is preserved; no allocation.
+ * The functions may be called from any thread, preserve errno and allocate no
+ * memory.
  *
  * Rule: the first function that detects an error logs it, once, with its
  * cause; its callers return the code without a log line.
@@ -31,19 +32,17 @@ enum tei_log_level {
 
 bool tei_log_enabled(enum tei_log_level level);
 
-/*
- * Returns true if text is a value of MC_LOG_LEVEL: a name, any case, or 0 to 3.
- */
+/* Returns true if text is a valid value of MC_LOG_LEVEL: the name of a level in
+ * upper or lower case, or 0 to 3. */
 bool tei_log_level_valid(const char *text);
 
 /* Logs a line. subsys is the name of the module: "rail", "meta", … */
 void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/*
- * Receives each line that is logged: its level (enum tei_log_level), module and
- * text without a line end. See te_set_log in moonrail.h for its contract.
- */
+/* A function that receives each log line: its level (enum tei_log_level),
+ * module, and text without a line end. te_set_log in moonrail.h states what the
+ * function may do. */
 typedef void (*tei_log_fn)(int level, const char *subsys, const char *text,
 			   void *arg);
 
@@ -55,23 +54,23 @@ typedef void (*tei_log_fn)(int level, const char *subsys, const char *text,
 int tei_log_set(tei_log_fn fn, void *arg);
 
 /*
- * Rate limit for one place in the code or for one object: at most 8 lines per
- * second, then one line that states how many were left out. A structure filled
- * with zeros is a valid initial state. Any thread.
+ * Limits the log lines of one place in the code or of one object: at most 8
+ * lines per second are logged, and the next line states how many were left out.
+ * A structure filled with zeros is a valid initial state. Any thread may use
+ * it.
  */
 struct tei_log_limit {
 	uint64_t window_start_ns;	/* start of the current second,
 					 * atomic */
-	uint32_t lines;			/* lines since window_start_ns,
-					 * atomic */
-	uint32_t left_out;		/* lines suppressed since the last line
-					 * written, atomic */
+	uint32_t lines;			/* number of lines since
+					 * window_start_ns, atomic */
+	uint32_t left_out;		/* number of lines left out since the
+					 * last line was logged, atomic */
 };
 
-/*
- * Returns true if a line may be written now (8 lines a second). Then *left_out
- * gets the number of lines left out since the last line written.
- */
+/* Returns true if a line may be logged now. *left_out is then the number of
+ * lines that were left out since the last one. Otherwise counts the line as
+ * left out. */
 bool tei_log_permit(struct tei_log_limit *limit, uint32_t *left_out);
 
 /*
@@ -82,8 +81,8 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 		     const char *subsys, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-#define TEI_LOG_TEXTS	4	/* different lines that a tei_log_repeat
-				 * remembers */
+#define TEI_LOG_TEXTS	4	/* number of different lines that a
+				 * tei_log_repeat remembers */
 
 /*
  * Limits the lines of one object that may repeat while a fault lasts, such as
@@ -100,11 +99,13 @@ struct tei_log_repeat {
 					 * lines; 0 means 10 minutes; atomic */
 	struct tei_log_text {
 		uint64_t text;		/* hash of the line */
-		uint64_t next_ns;	/* earliest time of the next identical
-					 * line; 0 if the entry is unused */
-		uint64_t pause_ns;	/* pause between two identical lines */
-		uint32_t repeated;	/* identical lines left out since the
-					 * line was last logged */
+		uint64_t next_ns;	/* earliest time at which an identical
+					 * line is logged again; 0 if the entry
+					 * is unused */
+		uint64_t pause_ns;	/* time between this line and the next
+					 * identical one, ns */
+		uint32_t repeated;	/* number of identical lines left out
+					 * since the line was last logged */
 	} texts[TEI_LOG_TEXTS];
 };
 

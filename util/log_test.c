@@ -30,7 +30,7 @@ static void test_one_line_to_stderr(void)
 			       "warn test: answer 42\n");
 }
 
-/* Parses the time of a log line. */
+/* Returns the time with which a log line begins. */
 static time_t log_time_of(const char *out)
 {
 	struct tm tm;
@@ -57,13 +57,14 @@ static void test_line_has_the_time_and_the_process(void)
 /* --- the program's callback ----------------------------------------------- */
 
 struct log_seen {
-	int level, lines, refused;	/* atomic: lines */
+	int level, lines, refused;	/* lines is atomic */
 	char text[256];
-	bool nest;			/* the callback logs a line itself */
-	bool over;			/* tei_log_set has removed the callback;
-					 * atomic */
-	bool late;			/* the callback was called although over
-					 * is true; atomic */
+	bool nest;			/* true if the callback must log a line
+					 * itself */
+	bool over;			/* atomic; true when tei_log_set has
+					 * removed the callback */
+	bool late;			/* atomic; true if the callback was
+					 * called although over was true */
 };
 
 static void log_take(int level, const char *subsys, const char *text, void *arg)
@@ -91,7 +92,7 @@ static void test_callback_gets_the_line_and_stderr_does_not(void)
 	CU_ASSERT_EQUAL(s.lines, 1);
 	CU_ASSERT_EQUAL(s.level, TEI_LOG_WARN);
 	CU_ASSERT_STRING_EQUAL(s.text, "test|answer 42");
-	/* the line that the callback itself logs goes to stderr */
+	/* a line that the callback itself logs goes to stderr */
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "error nested: second\n");
 	CU_ASSERT_EQUAL(s.refused, -1);
@@ -102,7 +103,8 @@ static void test_callback_gets_the_line_and_stderr_does_not(void)
 			       "warn test: answer 42\n");
 }
 
-static bool log_stop;			/* ends the logging threads; atomic */
+static bool log_stop;			/* atomic; set to true to end the
+					 * logging threads */
 
 static void *log_lines(void *arg)
 {
@@ -149,8 +151,9 @@ static void log_set_held(int level, const char *subsys, const char *text,
 		sched_yield();
 }
 
-/* The parent forks while a thread runs the callback. That thread does not exist
- * in the child, so the child does not wait for it. */
+/* Tests that a child process can remove the callback although a thread of the
+ * parent was running it during the fork. This thread does not exist in the
+ * child. */
 static void test_callback_can_be_removed_in_a_child(void)
 {
 	pthread_t thread;
@@ -199,7 +202,9 @@ static void test_long_line_is_cut(void)
 	CU_ASSERT_PTR_EQUAL(strchr(out, '\n'), out + strlen(out) - 1);
 }
 
-/* The level is read once per process, so each setting needs its own child. */
+/* Runs a child process with the given values of MC_LOG_LEVEL and MC_VERBOSE,
+ * and returns its log level. A child is needed because the level is read once
+ * per process. */
 static int log_level_with(const char *level, const char *verbose)
 {
 	int status = 0, shown;
@@ -253,7 +258,7 @@ static void test_level_comes_from_environment(void)
 				rows[i].shown);
 }
 
-/* Returns how many of n calls were permitted. */
+/* Calls tei_log_permit n times and returns how often it permitted a line. */
 static int log_permitted(struct tei_log_limit *limit, int n, uint32_t *left_out)
 {
 	int yes = 0;
@@ -270,7 +275,7 @@ static void test_flood_is_limited_and_counted(void)
 
 	CU_ASSERT_EQUAL(log_permitted(&limit, 1000, &left_out), 8);
 	CU_ASSERT_EQUAL(left_out, 0);
-	/* The window is moved back instead of waiting for its end. */
+	/* moves the start of the window back instead of waiting for its end */
 	limit.window_start_ns -= 2 * TEI_NS_PER_SEC;
 	CU_ASSERT(tei_log_permit(&limit, &left_out));
 	CU_ASSERT_EQUAL(left_out, 992);
@@ -328,7 +333,7 @@ static void test_same_line_is_logged_once_with_a_count_later(void)
 			  sizeof(out));
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "warn test: refused\n");
-	/* ends the pause now instead of waiting for its end */
+	/* makes the pause end now, instead of waiting */
 	a.repeat.texts[0].next_ns -= a.repeat.texts[0].pause_ns;
 	a.times = 50;
 	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
@@ -336,7 +341,8 @@ static void test_same_line_is_logged_once_with_a_count_later(void)
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "warn test: refused (99 times more since the last such line)\n");
 	CU_ASSERT(a.repeat.texts[0].pause_ns > 10 * TEI_NS_PER_SEC);
-	/* after a quiet time the pause is short again, and the count is kept */
+	/* after a long time without the line, its pause is short again; the
+	 * repetitions are still counted */
 	a.repeat.texts[0].next_ns = 1;
 	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
 			  sizeof(out));
@@ -366,7 +372,7 @@ static void test_pause_between_equal_lines_is_at_most_the_longest_pause(void)
 				       "warn test: refused\n");
 		CU_ASSERT_EQUAL(a.repeat.texts[0].pause_ns,
 				pauses[i] * TEI_NS_PER_SEC);
-		/* ends the pause now instead of waiting for its end */
+		/* makes the pause end now, instead of waiting */
 		a.repeat.texts[0].next_ns -= a.repeat.texts[0].pause_ns;
 	}
 }
@@ -408,7 +414,7 @@ static void log_different_lines(void *arg)
 		tei_log_repeated(arg, TEI_LOG_WARN, "test", "address %d", i);
 }
 
-/* The limit applies per second. On a busy machine the test takes several
+/* Tests the limit of lines per second. On a busy machine the test takes several
  * seconds, so more lines are allowed. */
 static void test_flood_of_different_lines_is_limited(void)
 {
@@ -443,7 +449,7 @@ static void test_repeated_line_below_the_level_is_not_logged(void)
 
 struct log_flood {
 	struct tei_log_limit limit;
-	int permitted;			/* atomic */
+	int permitted;			/* atomic; number of permitted lines */
 };
 
 static void *log_flood_run(void *arg)
@@ -469,8 +475,8 @@ static void test_flood_of_threads_is_limited(void)
 	for (i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	windows = 1 + (int)((tei_now_ns() - start) / TEI_NS_PER_SEC);
-	/* At the start of a window, threads that race may each write one line
-	 * more than the limit. */
+	/* at the start of each window, threads that run at the same time may
+	 * log one line each above the limit */
 	CU_ASSERT(f.permitted >= 8 && f.permitted <= windows * (8 + 4));
 }
 

@@ -7,8 +7,8 @@
 
 #include "util/err.h"
 
-/* Returns the number of unused entries in front of the ranges in the array or,
- * if `below` is false, behind them. */
+/* Returns the number of unused entries of the array: those before the ranges if
+ * `below` is true, otherwise those behind them. */
 static uint32_t range_unused(const struct tei_range_table *t, bool below)
 {
 	uint32_t before = t->mem ? (uint32_t)(t->at - t->mem) : 0;
@@ -16,7 +16,8 @@ static uint32_t range_unused(const struct tei_range_table *t, bool below)
 	return below ? before : t->cap - t->n - before;
 }
 
-/* Moves the table's entries to the middle of the array mem of cap entries. */
+/* Moves the pointers to the ranges to the middle of mem, an array of cap
+ * entries. */
 static void range_center(struct tei_range_table *t, struct tei_range **mem,
 			 uint32_t cap)
 {
@@ -27,7 +28,8 @@ static void range_center(struct tei_range_table *t, struct tei_range **mem,
 	t->at = at;
 }
 
-/* Allocates a larger array. Returns false if memory is short. */
+/* Moves the ranges to a new array with at least `need` entries. Returns false
+ * if memory is short. */
 static bool range_grow(struct tei_range_table *t, uint32_t need)
 {
 	struct tei_range **mem;
@@ -46,15 +48,16 @@ static bool range_grow(struct tei_range_table *t, uint32_t need)
 	return true;
 }
 
-/* Makes unused entries at both ends. Moves the entries only if many additions
- * can follow before they must be moved again. */
+/* Makes unused entries at both ends of the array. Moves the ranges within the
+ * array only if many additions can follow before they must be moved again;
+ * otherwise allocates a larger array. */
 static void range_spread(struct tei_range_table *t)
 {
 	if (t->cap - t->n >= t->n / 2 + 16)
 		range_center(t, t->mem, t->cap);
 	else
-		range_grow(t, t->n + 1); /* If this fails, the caller uses
-					  * an entry at the other end. */
+		range_grow(t, t->n + 1); /* if this fails, the caller uses an
+					  * unused entry at the other end */
 }
 
 bool tei_range_reserve(struct tei_range_table *t, uint32_t more)

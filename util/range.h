@@ -3,10 +3,10 @@
 #define TEI_UTIL_RANGE_H
 
 /*
- * Table of disjoint address ranges: a sorted array of pointers to ranges that
- * are embedded in the caller's structs. If ranges are added or removed in
- * ascending or descending order, no other entry is moved. The table takes no
- * lock; the owner states which lock guards the table and its ranges.
+ * A table of disjoint address ranges. It is a sorted array of pointers to
+ * ranges, which are embedded in the caller's structs. If ranges are added or
+ * removed in ascending or descending order, no other entry is moved. The table
+ * takes no lock; the owner states which lock guards the table and its ranges.
  */
 
 #include <stdbool.h>
@@ -20,13 +20,14 @@ struct tei_range {
 	uint64_t base, end;
 };
 
-/* A structure filled with zeros is an empty set. */
+/* A table. A structure filled with zeros is an empty table. */
 struct tei_range_table {
-	struct tei_range **at; /* array of n ranges, sorted by address */
+	struct tei_range **at; /* the used part of mem: n pointers to ranges,
+				* sorted by address */
 	uint32_t n;
-	uint32_t cap;		/* allocated entries of mem */
-	struct tei_range **mem; /* allocated array, which contains the array
-				 * at */
+	uint32_t cap;		/* number of allocated entries of mem */
+	struct tei_range **mem; /* allocated array, of which "at" points to a
+				 * part */
 };
 
 /*
@@ -57,7 +58,8 @@ static inline uint32_t tei_range_index(const struct tei_range_table *t,
 	return low;
 }
 
-/* Returns the range at index i if it begins below end, or NULL. */
+/* Returns the range at index i if it begins below the address end. Returns NULL
+ * if it does not, or if there is no such index. */
 static inline struct tei_range *tei_range_below(const struct tei_range_table *t,
 						uint32_t i, uint64_t end)
 {

@@ -5,16 +5,17 @@
 #include "util/range.h"
 #include "util/util_test.h"
 
-#define RANGE_SPACE 256 /* addresses of the model */
+#define RANGE_SPACE 256 /* number of addresses in the model */
 #define RANGE_MANY  1000
 
-/* A range inside a larger struct, as users of the table have it. */
+/* A range that is embedded in a larger struct, as in the structs of the table's
+ * users. */
 struct range_item {
-	uint32_t before; /* makes range a member other than the first */
+	uint32_t before; /* makes sure that "range" is not the first member */
 	struct tei_range range;
 };
 
-static bool range_no_memory; /* makes malloc fail */
+static bool range_no_memory; /* if true, malloc fails */
 
 void *__real_malloc(size_t len);
 void *__wrap_malloc(size_t len);
@@ -93,7 +94,8 @@ static void model_remove(struct range_model *m, struct range_item *item)
 	free(item);
 }
 
-/* Returns true if the table has the ranges of the model, in order. */
+/* Returns true if the table contains exactly the ranges of the model, in
+ * ascending order. */
 static bool model_same(const struct range_model *m)
 {
 	const struct range_item *item;
@@ -126,7 +128,8 @@ static void model_query(const struct range_model *m, uint64_t base,
 	CU_ASSERT(range_item(tei_range_start(&m->table, base)) == starts);
 }
 
-/* Adds and removes random ranges, and compares the table with the model. */
+/* Adds and removes random ranges in a table and in a model, and compares the
+ * two. */
 static void test_fuzzed_table_is_the_model(void)
 {
 	struct range_model m = { .n = 0 };
@@ -139,7 +142,7 @@ static void test_fuzzed_table_is_the_model(void)
 		      tei_fuzz_random(&f) % (tei_fuzz_random(&f) % 8 ? 4 : 64);
 		if (base + len > RANGE_SPACE)
 			len = RANGE_SPACE - base;
-		/* the table grows for a while, then shrinks */
+		/* makes the table grow at first, and later shrink */
 		if (m.owner[base] &&
 		    tei_fuzz_random(&f) % 4096 < f.rounds % 4096)
 			model_remove(&m, m.owner[base]);
@@ -157,8 +160,8 @@ static void test_fuzzed_table_is_the_model(void)
 
 static struct range_item range_items[RANGE_MANY];
 
-/* Adds item number i. The items with the numbers i - 1 and i + 1 are adjacent
- * to it. */
+/* Adds the range of item number i. The ranges of the items i - 1 and i + 1 are
+ * adjacent to it. */
 static int range_add(struct tei_range_table *t, uint32_t i)
 {
 	range_items[i].range.base = (i + 1) * UINT64_C(16);
@@ -191,8 +194,8 @@ static void test_last_addresses_are_found(void)
 	tei_range_fini(&t);
 }
 
-/* A table that follows ascending ranges, as a ring of buffers does, keeps its
- * array. */
+/* Tests that a table does not allocate a larger array if ranges are removed at
+ * one end and added at the other, as with a ring of buffers. */
 static void test_table_with_moving_ranges_does_not_grow(void)
 {
 	struct tei_range_table t = { .n = 0 };
@@ -211,7 +214,7 @@ static void test_table_with_moving_ranges_does_not_grow(void)
 	tei_range_fini(&t);
 }
 
-/* After a failed allocation, the table is as it was. */
+/* Tests that a failed allocation leaves the table unchanged. */
 static void test_insert_without_memory_fails(void)
 {
 	struct tei_range_table t = { .n = 0 };
@@ -236,8 +239,8 @@ static void test_insert_without_memory_fails(void)
 	tei_range_fini(&t);
 }
 
-/* Removes all items except every eighth one, then adds the removed items again
- * in the given order. */
+/* Removes all items except every eighth one, and adds the removed items again:
+ * in descending order if "descending" is true, otherwise in ascending order. */
 static void range_return(struct tei_range_table *t, bool descending)
 {
 	uint32_t i, k, away = 0;

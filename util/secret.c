@@ -144,10 +144,8 @@ static int secret_check(const char *path, int fd, struct tei_err *err)
 	return 0;
 }
 
-/*
- * Reads the file without trailing line ends. Returns its length, or -1 with
- * errno.
- */
+/* Reads the file without its trailing line ends. Returns the number of bytes,
+ * or -1 with errno set. */
 static ssize_t secret_read(int fd, char *buf, size_t size)
 {
 	size_t used = 0;
@@ -164,7 +162,8 @@ static ssize_t secret_read(int fd, char *buf, size_t size)
 		used += (size_t)n;
 	}
 	if (used == size)
-		return (ssize_t)used; /* the content is too long in any case */
+		return (ssize_t)used; /* the file fills the buffer; the caller
+				       * refuses a secret of this length */
 	while (used && (buf[used - 1] == '\n' || buf[used - 1] == '\r'))
 		used--;
 	return (ssize_t)used;

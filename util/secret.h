@@ -3,10 +3,10 @@
 #define TEI_UTIL_SECRET_H
 
 /*
- * The secret that the processes of a cluster share, and proofs that a process
- * knows it: derived keys and keyed hashes (HMAC-SHA-256). Nothing here
- * encrypts. All functions may be called from any thread, because a secret never
- * changes after its creation.
+ * The secret that the processes of a cluster share. With keys derived from it
+ * and keyed hashes (HMAC-SHA-256), a process proves that it knows the secret.
+ * Nothing is encrypted here. All functions may be called from any thread,
+ * because a secret never changes after its creation.
  */
 
 #include <stdbool.h>
@@ -15,11 +15,13 @@
 
 #include "util/err.h"
 
-#define TEI_SECRET_MIN	16	/* bytes, without trailing line ends */
+#define TEI_SECRET_MIN	16	/* smallest length of a secret, bytes, without
+				 * trailing line ends */
 #define TEI_SECRET_MAX	4096
-#define TEI_MAC_SIZE	32	/* bytes of a keyed hash or digest */
+#define TEI_MAC_SIZE	32	/* length of a keyed hash or digest, bytes */
 
-/* Opaque; holds the root of the derived keys, not the text of the secret. */
+/* A secret. Contains the key from which all other keys are derived, not the
+ * text of the secret. */
 struct tei_secret;
 
 /*
@@ -42,7 +44,7 @@ int tei_secret_make(const void *bytes, size_t len, struct tei_secret **out);
 /* Wipes and frees the secret. NULL is ignored. */
 void tei_secret_free(struct tei_secret *secret);
 
-/* Plain data; wipe it with tei_wipe after use. */
+/* A derived key. Must be erased with tei_wipe after use. */
 struct tei_mac_key {
 	uint8_t bytes[TEI_MAC_SIZE];
 };
@@ -52,17 +54,14 @@ struct tei_mac_part {
 	size_t len;
 };
 
-/*
- * Derives the key for one purpose, which is named by label. Processes with the
- * same secret get the same key.
- */
+/* Derives the key for one purpose, which label names. All processes with the
+ * same secret derive the same key. */
 void tei_secret_key(const struct tei_secret *secret, const char *label,
 		    struct tei_mac_key *out);
 
-/*
- * Computes HMAC-SHA-256 over the number of parts and over each part with its
- * length in front, so that different lists of parts never hash the same bytes.
- */
+/* Computes HMAC-SHA-256 over a list of parts: over their number, and over the
+ * length and the bytes of each part. So the hashed bytes of two different lists
+ * always differ. */
 void tei_mac(const struct tei_mac_key *key, const struct tei_mac_part *parts,
 	     size_t count, uint8_t out[TEI_MAC_SIZE]);
 
@@ -70,7 +69,8 @@ void tei_mac(const struct tei_mac_key *key, const struct tei_mac_part *parts,
  * comparison does not depend on the bytes. */
 bool tei_mac_equal(const void *a, const void *b, size_t len);
 
-/* Computes SHA-256 of a text, for texts too long to be hashed per message. */
+/* Computes the SHA-256 hash of bytes. Used for texts that are too long to be
+ * hashed with each message. */
 void tei_digest(const void *bytes, size_t len, uint8_t out[TEI_MAC_SIZE]);
 
 /* Fills memory with zeros; the compiler does not remove the call. */

@@ -11,7 +11,8 @@
 
 static const char secret_text[] = "0123456789abcdef";
 
-/* Computes the hash over "one", "" and "two" with the key named label. */
+/* Derives the key named label, and computes the keyed hash of the parts "one",
+ * "" and "two" with it. */
 static void secret_sample(const struct tei_secret *s, const char *label,
 			  uint8_t out[TEI_MAC_SIZE])
 {
@@ -25,7 +26,8 @@ static void secret_sample(const struct tei_secret *s, const char *label,
 	tei_wipe(&key, sizeof(key));
 }
 
-/* Writes bytes to a file of that mode and loads it. Returns the code. */
+/* Writes bytes to a file with the permissions "mode", and loads it with
+ * tei_secret_load. Returns the result of tei_secret_load. */
 static int secret_of_file(const void *bytes, size_t len, mode_t mode,
 			  uint8_t out[TEI_MAC_SIZE], struct tei_err *err)
 {
@@ -46,10 +48,9 @@ static int secret_of_file(const void *bytes, size_t len, mode_t mode,
 	return rc;
 }
 
-/*
- * The expected value comes from another implementation. Peers must compute the
- * same hashes, so these hashes must never change.
- */
+/* Tests that the keyed hashes never change, because peers of different versions
+ * must compute the same ones. The expected value was computed by another
+ * implementation. */
 static void test_keyed_hashes_are_what_they_were(void)
 {
 	static const char want[] =
@@ -158,7 +159,7 @@ static void test_path_without_a_regular_file_is_refused(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "regular"));
 	snprintf(fifo, sizeof(fifo), "%s/fifo", path);
 	CU_ASSERT_EQUAL(mkfifo(fifo, 0600), 0);
-	/* must not wait for a writer */
+	/* loading a FIFO must fail and must not wait for a writer */
 	CU_ASSERT_EQUAL(tei_secret_load(fifo, &s, &err), TEI_ERR_INVALID);
 	unlink(fifo);
 	CU_ASSERT_EQUAL(tei_secret_load(fifo, &s, &err), TEI_ERR_INVALID);

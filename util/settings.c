@@ -18,7 +18,7 @@
 #define ROW_INT(n, f, lo, hi, d, u, h) \
 	{ n, TEI_SETTING_INT, offsetof(struct tei_settings, f), lo, hi, d, u, h, \
 	  false }
-/* A number that Mooncake uses and that has no effect in moonrail. */
+/* A row for a number that has an effect in Mooncake but none in moonrail. */
 #define ROW_UINT_UNUSED(n, f, lo, hi, d, u, h) \
 	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, \
 	  "accepted for compatibility; " h, true }
@@ -249,10 +249,9 @@ static bool settings_parse_bool(const char *text, bool *out)
 	return false;
 }
 
-/*
- * Returns the factor that the suffix of a size stands for: K, M, G or T (or the
- * lower-case letter), which iB may follow. Returns 0 for any other text.
- */
+/* Returns the factor that the suffix of a size stands for. Valid suffixes are
+ * "", K, M, G and T in upper or lower case; a letter may be followed by iB.
+ * Returns 0 for any other text. */
 static int64_t settings_factor(const char *suffix)
 {
 	static const char units[] = "KkMmGgTt";
@@ -347,7 +346,8 @@ static int settings_reject(struct tei_err *err,
 	}
 }
 
-/* Second spellings of variables, which Mooncake accepts as well. */
+/* Misspelled names that Mooncake also accepts, and the names that they stand
+ * for. */
 static const char *const settings_alias[][2] = {
 	{ "MC_MIN_PRC_PORT", "MC_MIN_RPC_PORT" },
 	{ "MC_MAX_PRC_PORT", "MC_MAX_RPC_PORT" },
@@ -372,7 +372,7 @@ const struct tei_setting_row *settings_find(const char *name, size_t len)
 	return NULL;
 }
 
-/* Returns the value of a row in the environment, or NULL. */
+/* Returns the text that the environment has for the row's setting, or NULL. */
 static const char *settings_env(const struct tei_setting_row *row)
 {
 	size_t i, n = sizeof(settings_alias) / sizeof(settings_alias[0]);
@@ -384,7 +384,7 @@ static const char *settings_env(const struct tei_setting_row *row)
 	return text && *text ? text : NULL;
 }
 
-/* True for a setting that util/log.c reads once per process. */
+/* Returns true for a setting that util/log.c reads once per process. */
 static bool settings_of_process(const struct tei_setting_row *row)
 {
 	return row->offset == offsetof(struct tei_settings, log.level) ||
@@ -431,7 +431,8 @@ static int settings_option(struct tei_settings *s, const char *option,
 					      settings_reject(err, row, text);
 }
 
-/* Converts the text of the port range, LOW-HIGH, to two numbers. */
+/* Parses the port range LOW-HIGH in rails.data_ports and stores its two
+ * numbers. */
 static int settings_check_ports(struct tei_settings *s, struct tei_err *err)
 {
 	unsigned long low, high;
@@ -456,7 +457,8 @@ err_ports:
 			    s->rails.data_ports);
 }
 
-/* Checks values that depend on each other, and derives others. */
+/* Checks values that depend on each other, and computes the values that are
+ * derived from others. */
 static int settings_check(struct tei_settings *s, struct tei_err *err)
 {
 	if (!tei_log_level_valid(s->log.level))
@@ -474,7 +476,8 @@ static int settings_check(struct tei_settings *s, struct tei_err *err)
 	return settings_check_ports(s, err);
 }
 
-/* Logs the unknown variables at the first call of the process. */
+/* Logs unknown variables when it is called for the first time in this
+ * process. */
 static void settings_log_once(void)
 {
 	static bool logged;		/* atomic */

@@ -2,7 +2,8 @@
 #ifndef TEI_UTIL_SETTINGS_INT_H
 #define TEI_UTIL_SETTINGS_INT_H
 
-/* Shared by the settings table and the list of names that are not in it. */
+/* Functions that the table of settings (settings.c) and the names that are not
+ * in it (settings_names.c) need of each other. */
 
 #include <stddef.h>
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Names of environment variables that are not rows of the settings table:
- * Mooncake's variables without effect here, each with the reason, and unknown
- * names, for which the closest known name is found.
- */
+/* Names of environment variables that are not in the table of settings:
+ * Mooncake's variables that have no effect in moonrail, each with the reason,
+ * and unknown names, for which the closest known name is found. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,8 +19,8 @@
 #define WHY_LOG		"the log goes to standard error or to te_set_log"
 #define WHY_TOOL	"is read by Mooncake's own programs and tests"
 
-/* Variables of Mooncake without effect here, and the reason. A name that ends
- * in '*' stands for all names with that beginning. */
+/* Variables of Mooncake that have no effect in moonrail, each with the reason.
+ * A name that ends in '*' stands for all names with that beginning. */
 static const struct {
 	const char *name, *why;
 } names_ignored[] = {
@@ -125,7 +123,8 @@ static const struct {
 	{ "MC_YLT_LOG_LEVEL", WHY_LOG },
 };
 
-/* Variables of other programs (Midnight Commander, the MinIO client). */
+/* Variables of other programs (Midnight Commander, the MinIO client), which are
+ * not reported as unknown. */
 static const char *const names_foreign[] = {
 	"MC_COLOR_TABLE", "MC_CONFIG_*", "MC_DATADIR", "MC_EXT_*", "MC_HOME",
 	"MC_HOST_*", "MC_KEYMAP", "MC_LIBDIR", "MC_PROFILE_ROOT", "MC_SID",
@@ -167,7 +166,8 @@ static bool names_other_program(const char *name, size_t len)
 	return false;
 }
 
-/* Returns the Levenshtein distance of two names of at most NAMES_MAX bytes. */
+/* Returns the Levenshtein distance of two names a and b of na and nb bytes, at
+ * most NAMES_MAX each. */
 static size_t names_distance(const char *a, size_t na, const char *b, size_t nb)
 {
 	size_t row[NAMES_MAX + 1], i, j, above, corner, best;
@@ -200,10 +200,8 @@ static size_t names_common(const char *a, size_t na, const char *b)
 	return n;
 }
 
-/*
- * Of several names at the same distance, returns the one with the longest
- * common beginning.
- */
+/* Among several names at the same distance, chooses the one that has the most
+ * first characters in common with name. */
 const char *settings_closest(const char *name, size_t len)
 {
 	const struct tei_setting_row *rows;
@@ -226,7 +224,8 @@ const char *settings_closest(const char *name, size_t len)
 	return closest;
 }
 
-/* Logs one variable of the environment unless it is a setting. */
+/* Logs one variable of the environment if it is not a setting and its name
+ * begins with MC_ or MOONRAIL_. */
 static void names_check(const char *name, size_t len)
 {
 	const char *why;

@@ -13,7 +13,8 @@ static void names_log(void *arg)
 	tei_settings_log_unknown();
 }
 
-/* Sets only the variable of that name, and fills log with the lines logged. */
+/* Calls tei_settings_log_unknown while a variable of that name is set. Copies
+ * the logged lines to log. */
 static void names_check(const char *name, char log[1024])
 {
 	setenv(name, "1", 1);
@@ -67,7 +68,7 @@ static void test_closest_name_of_a_long_text_is_a_setting(void)
 	CU_ASSERT_PTR_NOT_NULL(settings_closest("", 0));
 }
 
-/* A name is either a setting or an ignored variable. */
+/* Tests that no ignored variable is also in the table of settings. */
 static void test_ignored_names_are_not_in_the_table(void)
 {
 	const struct tei_setting_row *rows;
@@ -81,8 +82,8 @@ static void test_ignored_names_are_not_in_the_table(void)
 	CU_ASSERT_PTR_NULL(settings_why_ignored("MC_IB_SLX", 9));
 }
 
-/* The manual page states of exactly these settings that they are accepted for
- * compatibility. */
+/* Tests that the help text "accepted for compatibility" and the flag "unused"
+ * agree, because the manual page is checked against the help text. */
 static void test_unused_settings_are_flagged(void)
 {
 	static const char says[] = "accepted for compatibility; ";

@@ -21,7 +21,8 @@ static void settings_load_body(void *arg)
 	t->code = tei_settings_load(&t->s, &t->err);
 }
 
-/* Loads the settings and captures the log. */
+/* Loads the settings from the environment, without printing log lines. Returns
+ * the result of tei_settings_load. */
 static int settings_load(struct settings_try *t)
 {
 	char log[1024];
@@ -102,7 +103,8 @@ static void test_rows_are_complete_and_distinct(void)
 	}
 }
 
-/* Returns true if the range of the setting depends on another setting. */
+/* Returns true if the valid range of the setting depends on the value of
+ * another setting. */
 static bool settings_row_depends(const struct tei_setting_row *row)
 {
 	return strstr(row->name, "RPC_PORT") != NULL;
@@ -257,7 +259,8 @@ static void test_strings_are_bounded(void)
 		text[rows[i].max] = '\0';
 		if (!strcmp(rows[i].name, "MC_LOG_LEVEL") ||
 		    !strcmp(rows[i].name, "MOONRAIL_DATA_PORTS"))
-			continue;	/* these strings are checked further */
+			continue;	/* these two settings accept only
+					 * certain texts */
 		CU_ASSERT_EQUAL(settings_load_with(rows[i].name, text, &t), 0);
 		tei_settings_value(&t.s, &rows[i], shown, sizeof(shown));
 		CU_ASSERT_STRING_EQUAL(shown, text);

@@ -21,10 +21,8 @@ void tei_sieve_insert(struct tei_sieve *sv, struct tei_sieve_entry *e)
 	sv->count++;
 }
 
-/*
- * Returns the next newer entry. Returns NULL after the newest, which makes the
- * hand start again at the oldest.
- */
+/* Returns the next newer entry. After the newest entry returns NULL, so that
+ * the hand starts again at the oldest one. */
 static struct tei_sieve_entry *sieve_newer(struct tei_sieve *sv,
 					   struct tei_sieve_entry *e)
 {
@@ -48,7 +46,8 @@ struct tei_sieve_entry *tei_sieve_evict(struct tei_sieve *sv,
 	struct tei_sieve_entry *e = sv->hand, *start = sv->hand;
 	size_t steps;
 
-	/* in the second round, the bit of every idle entry is clear */
+	/* two rounds suffice: the first round clears the bits of all entries
+	 * that are not busy */
 	for (steps = 2 * sv->count; steps; steps--) {
 		if (!e)
 			e = sieve_entry(sv->order.prev);

@@ -4,22 +4,24 @@
 
 /*
  * Order of eviction for a full cache: SIEVE (Zhang, Yang, Yue, Vigfusson,
- * Rashmi: "SIEVE is Simpler than LRU", NSDI 2024). Entries stay in the order of
- * insertion. A hit sets a bit and moves nothing. To make room, a hand walks
- * from the oldest entry towards the newest, clears the bits that are set, and
- * stops at the first entry whose bit is clear. That entry is evicted. The next
- * eviction starts at the position where the hand stopped.
+ * Rashmi: "SIEVE is Simpler than LRU", NSDI 2024). The entries stay in the
+ * order of their insertion. A hit sets a bit in the entry and does not move it.
+ * An eviction moves a pointer, the hand, from the oldest entry towards the
+ * newest. The hand clears the bits that are set, and the first entry whose bit
+ * is clear is evicted. The next eviction starts at the position where the hand
+ * stopped.
  *
  * This module only keeps the order, in nodes embedded in the owner's objects.
  * The owner implements the look-up, the limit and the closing of evicted
  * objects.
  *
- * Cost: insert, visit and remove are O(1). An eviction is O(1) per entry that
- * the hand passes. It passes entries whose bit a visit had set, and busy
- * entries; it makes at most two rounds.
+ * Cost: insert, visit and remove are O(1). The cost of an eviction is
+ * proportional to the number of entries that the hand passes. These are busy
+ * entries and entries whose bit was set. The hand passes each entry at most
+ * twice.
  *
- * No allocation, no lock: the owner states which lock guards the sieve and its
- * entries. All calls need that lock.
+ * The functions allocate nothing and take no lock. The owner states which lock
+ * guards the sieve and its entries, and holds it in all calls.
  */
 
 #include <stdbool.h>
@@ -27,21 +29,25 @@
 
 #include "util/list.h"
 
-/* Embedded in a cached object, which must not move or be freed while it is in a
- * sieve. A structure filled with zeros is in no sieve. Members are public for
- * inlining only. */
+/* An entry, embedded in a cached object, which must not move or be freed while
+ * the entry is in a sieve. An entry filled with zeros is in no sieve. The
+ * members are public only so that functions can be inlined. */
 struct tei_sieve_entry {
-	struct tei_list link;		/* in tei_sieve.order; the next entry is
-					 * older */
-	bool visited;			/* hit since the hand last passed */
-	bool in;			/* the entry is in a sieve */
+	struct tei_list link;		/* links the entries of a sieve
+					 * (tei_sieve.order); the next entry in
+					 * the list is older */
+	bool visited;			/* true if there was a hit since the
+					 * hand last passed the entry */
+	bool in;			/* true if the entry is in a sieve */
 };
 
-/* Members are public for inlining and embedding only. */
+/* A sieve. The members are public only so that it can be embedded and functions
+ * can be inlined. */
 struct tei_sieve {
-	struct tei_list order;		/* newest first */
-	struct tei_sieve_entry *hand;	/* next candidate; if NULL, the oldest
-					 * entry is the next candidate */
+	struct tei_list order;		/* list of all entries, newest first */
+	struct tei_sieve_entry *hand;	/* the entry that the next eviction
+					 * examines first; NULL means the oldest
+					 * entry */
 	size_t count;
 };
 
@@ -58,7 +64,7 @@ void tei_sieve_init(struct tei_sieve *sieve);
 /* Adds an entry, which is in no sieve, as the newest one with a clear bit. */
 void tei_sieve_insert(struct tei_sieve *sieve, struct tei_sieve_entry *entry);
 
-/* Records a hit. */
+/* Records a hit: the entry was used. */
 static inline void tei_sieve_visit(struct tei_sieve_entry *entry)
 {
 	entry->visited = true;
@@ -72,11 +78,9 @@ static inline bool tei_sieve_holds(const struct tei_sieve_entry *entry)
 /* Removes the entry if it is in the sieve. */
 void tei_sieve_remove(struct tei_sieve *sieve, struct tei_sieve_entry *entry);
 
-/*
- * Removes and returns the entry to evict. Busy entries are skipped and keep
- * their bit and their place. Returns NULL and changes nothing if all entries
- * are busy or there is none. busy may be NULL: no entry is busy.
- */
+/* Removes and returns the entry to evict. Skips busy entries, whose bits and
+ * positions do not change. If all entries are busy or there is none, returns
+ * NULL and changes nothing. If "busy" is NULL, no entry counts as busy. */
 struct tei_sieve_entry *tei_sieve_evict(struct tei_sieve *sieve,
 					tei_sieve_busy_fn busy, void *arg);
 

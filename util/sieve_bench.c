@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Compares the miss ratios of SIEVE, FIFO, LRU and CLOCK on Zipf traces. Each
- * policy sees the same accesses. Prints a table; nothing is checked.
- */
+/* Compares the miss ratios of SIEVE, FIFO, LRU and CLOCK for accesses with a
+ * Zipf distribution. All policies see the same accesses. Prints a table and
+ * checks nothing. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,9 +14,9 @@
 #define BENCH_ACCESSES	2000000u
 
 struct bench_item {
-	struct tei_sieve_entry entry;	/* node of the sieve, for SIEVE */
-	struct tei_list link;		/* in a list with the newest first, for
-					 * the other policies */
+	struct tei_sieve_entry entry;	/* used by SIEVE */
+	struct tei_list link;		/* used by the other policies: entry of
+					 * a list with the newest item first */
 	bool in, visited;
 };
 
@@ -28,7 +27,7 @@ struct bench {
 	size_t count, cap;
 };
 
-/* A policy: the action on a hit, and the choice of the entry to evict. */
+/* A policy of a cache: what it does on a hit, and which entry it evicts. */
 struct bench_policy {
 	const char *name;
 	void (*hit)(struct bench *b, struct bench_item *i);
@@ -129,7 +128,8 @@ static double bench_misses(struct bench *b, const struct bench_policy *p,
 	return (double)misses / BENCH_ACCESSES;
 }
 
-/* The n-th most popular key is accessed n^-skew times as often as the first. */
+/* Fills trace with random accesses: the n-th most popular key is accessed
+ * n^-skew times as often as the most popular one. */
 static void bench_trace(uint16_t *trace, double skew)
 {
 	static double cdf[BENCH_KEYS];

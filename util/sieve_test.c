@@ -15,10 +15,8 @@ struct sieve_item {
 	bool busy;
 };
 
-/*
- * A sieve, and a plain array that holds the same entries as a reference. The
- * first element of the array is the oldest entry.
- */
+/* A sieve, and a plain array as its reference. The array holds the same
+ * entries; its first element is the oldest one. */
 struct sieve_pair {
 	struct tei_sieve sieve;
 	struct sieve_item item[SIEVE_KEYS];
@@ -81,7 +79,7 @@ static void plain_remove(struct sieve_pair *p, unsigned int i)
 		p->hand = 0;
 }
 
-/* Returns the key to evict, or -1 if all are busy. */
+/* Returns the key that the reference evicts, or -1 if all entries are busy. */
 static int plain_evict(struct sieve_pair *p)
 {
 	unsigned int i, key, busy = 0;
@@ -110,7 +108,8 @@ static void plain_insert(struct sieve_pair *p, unsigned int key)
 
 /* --- the sieve and the reference ----------------------------------------- */
 
-/* Returns false if the two caches differ. */
+/* Inserts a key in the sieve and in the reference, and evicts an entry first if
+ * they are full. Returns false if they evict different entries. */
 static bool pair_miss(struct sieve_pair *p, unsigned int key)
 {
 	struct tei_sieve_entry *e = NULL;
@@ -143,7 +142,7 @@ static bool pair_access(struct sieve_pair *p, unsigned int key)
 	return true;
 }
 
-/* At random, removes an entry or makes it busy or idle. */
+/* At random, removes an entry, or makes it busy or no longer busy. */
 static void pair_disturb(struct sieve_pair *p)
 {
 	unsigned int key = (unsigned int)(sieve_random(&p->random) %
@@ -251,7 +250,7 @@ static void test_hand_goes_from_old_to_new_and_stays(void)
 	tei_sieve_visit(&a[0].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[1]);
 	tei_sieve_insert(&sv, &a[4].entry);
-	/* entry 0 is unvisited, but the hand has passed it already */
+	/* the hand has already passed entry 0, so entry 3 is evicted first */
 	tei_sieve_visit(&a[2].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[3]);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[4]);

@@ -16,8 +16,8 @@
 
 static struct {
 	unsigned int passed, failed, skipped;
-	char reason[256];		/* why the running case was skipped, or
-					 * "" */
+	char reason[256];		/* reason why the running case is
+					 * skipped, or "" */
 } test_run;
 
 void tei_test_skip(const char *fmt, ...)
@@ -31,15 +31,16 @@ void tei_test_skip(const char *fmt, ...)
 
 /* --- a limit on threads --------------------------------------------------- */
 
-static unsigned int test_threads = UINT_MAX;	/* threads that may still be
-						 * created, atomic */
+static unsigned int test_threads = UINT_MAX;	/* number of threads that may
+						 * still be created, atomic */
 
 void tei_test_threads(unsigned int n)
 {
 	__atomic_store_n(&test_threads, n, __ATOMIC_RELAXED);
 }
 
-/* Replaces the system's pthread_create in every test program. */
+/* Replaces pthread_create of the C library in every test program, so that
+ * tei_test_threads can make it fail. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 		   void *(*fn)(void *), void *arg)
 {
@@ -120,8 +121,9 @@ static int test_register(const struct tei_test_suite *suites,
 
 int tei_test_run(int argc, char **argv, const struct tei_test_suite *suites)
 {
-	/* with the default number of receive buffers (70 MB), opening a tcp
-	 * endpoint of libfabric takes 50 ms, or seconds with a sanitizer */
+	/* With the default number of receive buffers (70 MB), opening a tcp
+	 * endpoint of libfabric takes 50 ms, and even seconds with a
+	 * sanitizer. */
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 0);
 	if (test_register(suites, argc > 1 ? argv[1] : NULL)) {
 		printf("not ok - CUnit: %s\n", CU_get_error_msg());

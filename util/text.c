@@ -30,10 +30,8 @@ size_t tei_utf8_length(const char *at, const char *end)
 	return n;
 }
 
-/*
- * Returns the length in bytes of the character that begins at `at`, or 0 if it
- * is invalid or a control character.
- */
+/* Returns the length of the UTF-8 character that begins at `at`, bytes. Returns
+ * 0 if it is invalid or a control character. */
 static size_t text_plain(const char *at, const char *end)
 {
 	return (unsigned char)*at < 0x20 || *at == 0x7f ?

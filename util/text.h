@@ -2,13 +2,15 @@
 #ifndef TEI_UTIL_TEXT_H
 #define TEI_UTIL_TEXT_H
 
-/* Text: validity of what leaves the process (UTF-8), display, hashes. */
+/* Checks and escapes text (UTF-8) before it leaves the process, and computes
+ * hashes of text. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the plural ending of a noun after the number n: "%u rail%s". */
+/* Returns "s" or "": the plural ending of a noun after the number n, as in "%u
+ * rail%s". */
 static inline const char *tei_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
@@ -26,10 +28,9 @@ size_t tei_utf8_length(const char *at, const char *end);
  */
 bool tei_text_valid(const char *text, size_t max);
 
-/*
- * Copies text for display, with each invalid byte as \xNN. The copy is
- * terminated and cut at a character so that it fits into size bytes.
- */
+/* Copies text for display and replaces each invalid byte with \xNN. If the copy
+ * does not fit into size bytes, cuts it at the end of a character. The copy is
+ * terminated. */
 void tei_text_escape(const char *text, char *out, size_t size);
 
 /*

@@ -16,7 +16,8 @@ static void test_bytes_that_are_no_text_are_refused(void)
 	CU_ASSERT_FALSE(tei_text_valid("x\xff", 63));
 	CU_ASSERT_FALSE(tei_text_valid("x\x1f", 63));
 	CU_ASSERT_FALSE(tei_text_valid("x\x7f", 63));
-	/* truncated sequence, overlong sequence, half of a surrogate pair */
+	/* a truncated sequence, an overlong sequence, and half of a surrogate
+	 * pair */
 	CU_ASSERT_FALSE(tei_text_valid("x\xe2\x82", 63));
 	CU_ASSERT_FALSE(tei_text_valid("\xc0\xaf", 63));
 	CU_ASSERT_FALSE(tei_text_valid("\xed\xa0\x80", 63));
@@ -28,14 +29,14 @@ static void test_bytes_that_are_no_text_are_escaped(void)
 
 	tei_text_escape("x\xff\n\xc3\xa9", out, sizeof(out));
 	CU_ASSERT_STRING_EQUAL(out, "x\\xff\\x0a\xc3\xa9");
-	/* neither an escape nor a character is cut in the middle */
+	/* the copy is not cut within an escape or within a character */
 	tei_text_escape("x\xff\xff", out, 9);
 	CU_ASSERT_STRING_EQUAL(out, "x\\xff");
 	tei_text_escape("x\xc3\xa9", out, 3);
 	CU_ASSERT_STRING_EQUAL(out, "x");
 }
 
-/* Compares the hash with test vectors that its authors have published. */
+/* Tests the hash with values that the authors of FNV-1a have published. */
 static void test_hash_equals_published_values(void)
 {
 	CU_ASSERT_EQUAL(tei_text_hash(""), UINT64_C(0xcbf29ce484222325));

@@ -20,20 +20,18 @@ extern const struct tei_test_case text_cases[];
 extern const struct tei_test_case thread_cases[];
 extern const struct tei_test_case world_cases[];
 
-/*
- * Runs fn(arg) with standard output and standard error redirected to files. buf
- * gets the terminated output of fd, which is 1 or 2.
- */
+/* Runs fn(arg) with standard output and standard error redirected to files.
+ * Then copies what was written to the file descriptor fd (1 or 2) to buf, as a
+ * terminated string. */
 void util_test_capture(int fd, void (*fn)(void *), void *arg, char *buf,
 		       size_t len);
 
-/* Returns the first line of a captured log, starting at its level. */
+/* Returns the first line of a captured log without its time and process id, so
+ * that it begins with the level. */
 const char *util_test_log_text(const char *out);
 
-/*
- * Returns the highest level that is logged, or -1 if none is. Called in a
- * child.
- */
+/* Returns the highest level that is logged, or -1 if none is. Must be called in
+ * a child process, because the level is read once per process. */
 int log_test_level(void);
 
 #endif /* TEI_UTIL_UTIL_TEST_H */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The real world: time, random numbers, waiting, threads and loops. */
+/* The real world: reads the time, creates random numbers, waits, and runs
+ * threads and loops. */
 
 #include "util/world.h"
 
@@ -18,8 +19,8 @@
 #include "util/lock.h"
 #include "util/world_net.h"
 
-#define LOOP_FDS	1024		/* most file descriptors of one sleep,
-					 * including wake_fd */
+#define LOOP_FDS	1024		/* largest number of file descriptors of
+					 * one sleep, including wake_fd */
 
 const struct tei_world *tei_world = &tei_world_real;
 
@@ -160,8 +161,8 @@ static void real_thread_join(pthread_t thread)
 
 /* --- loops ----------------------------------------------------------------- */
 
-/* Clears a pending wake-up. Clears the counter of the eventfd before the flag,
- * so that no wake-up is lost. */
+/* Clears a pending wake-up: first the counter of the eventfd, then the flag. In
+ * the opposite order a wake-up could be lost. */
 static void loop_clear(struct tei_loop *loop)
 {
 	uint64_t junk;
@@ -171,7 +172,8 @@ static void loop_clear(struct tei_loop *loop)
 	(void)__atomic_exchange_n(&loop->wake_pending, false, __ATOMIC_SEQ_CST);
 }
 
-/* Sleeps as the last step of the loop has requested. */
+/* Lets the loop sleep as its last step has requested, and writes the result of
+ * the sleep. */
 static void loop_sleep(struct tei_loop *loop)
 {
 	struct tei_loop_sleep *s = &loop->sleep;
@@ -228,7 +230,7 @@ static void real_loop_wake(struct tei_loop *loop)
 	ssize_t ret = write(loop->wake_fd, &one, sizeof(one));
 
 	(void)ret;	/* The write fails only if the counter of the eventfd is
-			 * full. A wake-up is then already pending. */
+			 * full. In this case a wake-up is already pending. */
 }
 
 static void real_loop_join(struct tei_loop *loop)

@@ -38,7 +38,7 @@ struct tei_mutex;
 /* The sleep of a loop between two steps. The step writes the request, and the
  * world writes the result. */
 struct tei_loop_sleep {
-	/* written by the step */
+	/* request of the step */
 	struct pollfd *fds;		/* file descriptors that end the sleep,
 					 * valid until the next step; entry 0 is
 					 * for the world; an entry with fd -1 is
@@ -47,10 +47,11 @@ struct tei_loop_sleep {
 					 * so at least 1 */
 	bool sleep;			/* if false, the next step follows at
 					 * once */
-	uint64_t ns;			/* longest sleep, ns */
+	uint64_t ns;			/* longest duration of the sleep, ns */
 
-	/* written by the world before the next step, if sleep was true */
-	bool woken;			/* tei_loop_wake was called */
+	/* result, written by the world before the next step if "sleep" was
+	 * true */
+	bool woken;			/* true if tei_loop_wake was called */
 	uint32_t nready;		/* number of ready file descriptors; if
 					 * it is not 0, the world has written
 					 * the revents of all entries from 1
@@ -79,25 +80,30 @@ typedef enum tei_loop_next tei_loop_step(void *arg, struct tei_loop_sleep *s);
 struct tei_loop {
 	tei_loop_step *step;
 	void *arg;
-	void *world;			/* private data of the world */
-	pthread_t thread;		/* real world: the loop's thread */
-	int wake_fd;			/* real world: eventfd, valid while open
-					 * is true */
-	bool open;			/* atomic: loop_wake may be called. The
-					 * world sets it in loop_start before
-					 * the first step, and clears it in
-					 * loop_close and if loop_start fails */
+	void *world;			/* private data of the current world */
+	pthread_t thread;		/* used by the real world: the loop's
+					 * thread */
+	int wake_fd;			/* used by the real world: an eventfd,
+					 * valid while "open" is true */
+	bool open;			/* atomic; true if loop_wake may be
+					 * called. The world sets it in
+					 * loop_start before the first step, and
+					 * clears it in loop_close and if
+					 * loop_start fails */
 	bool started;			/* true from the start to the stop of
 					 * the loop */
-	bool wake_pending;		/* atomic: a wake-up is pending */
-	struct tei_loop_sleep sleep;	/* used by the loop only */
+	bool wake_pending;		/* atomic; true if a wake-up is
+					 * pending */
+	struct tei_loop_sleep sleep;	/* request and result of the loop's
+					 * sleeps; used only by the loop's
+					 * thread */
 };
 
 /* --- sockets and links ----------------------------------------------------- */
 
-/* A socket that a wait object watches. After the socket is closed, fd may be
- * the number of another file. The inode number of that file then differs from
- * ino. */
+/* A socket that a wait object watches. After the socket has been closed, the
+ * number fd may belong to another file. The inode number of that file then
+ * differs from ino. */
 struct tei_socket {
 	int fd;
 	unsigned long ino;
@@ -108,17 +114,20 @@ struct tei_socket {
  * acknowledgement was last received, ms. */
 struct tei_tcp_state {
 	bool established;
-	bool has_window;		/* snd_wnd is known */
-	uint32_t unacked;		/* packets sent and not acknowledged */
+	bool has_window;		/* true if snd_wnd is known */
+	uint32_t unacked;		/* number of packets sent and not
+					 * acknowledged */
 	uint32_t notsent_bytes;		/* bytes in the send queue */
-	uint32_t retransmits;		/* consecutive retransmission timeouts */
-	uint32_t probes;		/* unanswered window probes */
-	uint32_t snd_wnd, snd_mss;	/* bytes */
+	uint32_t retransmits;		/* number of consecutive retransmission
+					 * timeouts */
+	uint32_t probes;		/* number of unanswered window probes */
+	uint32_t snd_wnd, snd_mss;	/* the peer's receive window, and the
+					 * largest segment to send, bytes */
 	uint32_t last_data_sent, last_data_recv, last_ack_recv;
 	uint64_t bytes_acked, bytes_received;
 };
 
-/* The answer of the host at an address to an attempt to connect. */
+/* The result of an attempt to connect to an address. */
 enum tei_net_answer {
 	TEI_NET_SILENT,			/* no answer in time, or an error other
 					 * than a refusal */
@@ -126,27 +135,27 @@ enum tei_net_answer {
 	TEI_NET_ACCEPTED,
 };
 
-/* Tells whether a local address can be used for a listening socket. */
+/* Result of the question whether a socket can listen at a local address. */
 enum tei_net_bind {
-	TEI_NET_BIND_FREE,		/* the address can be used, or this
-					 * cannot be determined */
+	TEI_NET_BIND_FREE,		/* the address can be used, or it is
+					 * unknown whether it can */
 	TEI_NET_BIND_BUSY,		/* the port is in use */
 	TEI_NET_BIND_ABSENT,		/* the host does not have the address */
 };
 
-/* A function that is called for a socket. */
+/* A function that tei_world_net.sockets calls for each socket. */
 typedef void tei_net_socket_fn(const struct tei_socket *s, void *arg);
 
 /*
  * Sockets and network links. The file descriptors are those of the provider's
- * wait objects (FI_WAIT_FD). In a simulated world they are numbers that only
- * this table and tei_loop_sleep interpret. connect is the only function that
- * switches fibers.
+ * wait objects (FI_WAIT_FD). In a simulated world they are numbers that have a
+ * meaning only in this table and in tei_loop_sleep. Of these functions, only
+ * connect switches fibers.
  */
 struct tei_world_net {
-	bool kernel_fds;		/* the file descriptors are those of the
-					 * kernel, so close-on-exec applies to
-					 * them */
+	bool kernel_fds;		/* true if the file descriptors are the
+					 * kernel's, so that close-on-exec
+					 * applies to them */
 	/*
 	 * Calls fn for each socket that the file descriptor watches, directly
 	 * or through other file descriptors. The order of the calls depends
@@ -167,13 +176,14 @@ struct tei_world_net {
 	int (*own_addr)(int fd, struct sockaddr *sa, uint32_t *len);
 	int (*peer_addr)(int fd, struct sockaddr *sa, uint32_t *len);
 	bool (*listens)(int fd);
-	/* Reads the TCP state. Returns false if the socket is not TCP. */
+	/* Reads the state of a TCP connection. Returns false if fd is not a TCP
+	 * socket. */
 	bool (*tcp_state)(int fd, struct tei_tcp_state *out);
 	/* Shuts the connection of the socket down in both directions. */
 	void (*cut)(int fd);
-	/* Duplicates the file descriptor of a wait object. The duplicate can be
-	 * searched without the lock that protects the original. Returns the
-	 * duplicate, or -1 on failure. */
+	/* Duplicates the file descriptor of a wait object. Unlike the original,
+	 * the duplicate can be searched for sockets without the lane's lock.
+	 * Returns the duplicate, or -1 on failure. */
 	int (*dup)(int fd);
 	void (*close)(int fd);
 	/* Connects to the address, waits for up to wait_ns, and closes the

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sockets and links of the real world.
+ * Finds and examines sockets and network links in the real world.
  *
  * A wait object is an epoll file descriptor, which may contain other epoll file
  * descriptors. The sockets of a wait object are those that its epoll file
  * descriptors watch; /proc/self/fdinfo lists them (proc(5)). If the provider
- * has no sockets, no entry is found. If a forked child still has a socket open,
- * the socket stays in the list after this process has closed it, and its number
- * may now belong to another file. The inode number is therefore compared as
+ * uses no sockets, none is found. If a forked child still has a socket open,
+ * the socket stays in the epoll set after this process has closed it. Its
+ * number may then belong to another file, so the inode number is compared as
  * well.
  */
 
@@ -27,13 +27,15 @@
 
 #include "util/world_net.h"
 
-#define NET_DEPTH	4		/* most levels of nested epoll file
-					 * descriptors */
-#define NET_REPORTS	64		/* most reports read at once */
+#define NET_DEPTH	4		/* largest number of levels of epoll
+					 * file descriptors within each other */
+#define NET_REPORTS	64		/* largest number of reports that one
+					 * call reads */
 
 /* --- sockets --------------------------------------------------------------- */
 
-/* Searches a file descriptor and the file descriptors that it watches. */
+/* Calls fn for the socket fd, or for the sockets that the epoll file descriptor
+ * fd watches. depth: number of levels still to be searched. */
 static void net_search(int fd, unsigned long ino, int depth,
 		       tei_net_socket_fn *fn, void *arg)
 {
@@ -42,8 +44,8 @@ static void net_search(int fd, unsigned long ino, int depth,
 	int target, n;
 	FILE *f;
 
-	/* statx is used because ThreadSanitizer reports fstat as a race with
-	 * the thread that owns the file descriptor */
+	/* not fstat, which ThreadSanitizer reports as a race with the thread
+	 * that owns the file descriptor */
 	if (!depth || fd < 0 ||
 	    statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &st) ||
 	    (ino && st.stx_ino != ino))
@@ -201,7 +203,8 @@ bool world_net_changes_read(int fd)
 
 	for (i = 0; i < NET_REPORTS; i++) {
 		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
-		/* ENOBUFS means that reports were lost */
+		/* ENOBUFS means that reports were lost, which counts as a
+		 * report */
 		if (n < 0 && errno != ENOBUFS)
 			break;
 		received = true;

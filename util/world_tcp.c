@@ -29,7 +29,7 @@ bool world_net_tcp_state(int fd, struct tei_tcp_state *out)
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
 		return false;
 	out->established = info.tcpi_state == TCP_IS_ESTABLISHED;
-	/* older kernels do not report the window */
+	/* older kernels do not report the peer's receive window */
 	out->has_window = len > offsetof(struct tcp_info, tcpi_snd_wnd);
 	out->unacked = info.tcpi_unacked;
 	out->notsent_bytes = info.tcpi_notsent_bytes;
@@ -45,7 +45,8 @@ bool world_net_tcp_state(int fd, struct tei_tcp_state *out)
 	return true;
 }
 
-/* Waits for the result of an attempt to connect, and returns it. */
+/* Waits for at most wait_ns for the result of a connect() that is in progress,
+ * and returns this result. */
 static enum tei_net_answer tcp_answer(int fd, uint64_t wait_ns)
 {
 	struct pollfd p = { .fd = fd, .events = POLLOUT };

@@ -35,8 +35,8 @@ static void world_sleep(uint64_t ns)
 	world_time += ns;
 }
 
-/* Represents the thread that holds the mutex: releases the mutex, so that the
- * caller can lock it. */
+/* Replaces lock_contended. Acts as the thread that holds the mutex: releases
+ * it, so that the caller can lock it. */
 static void world_contend(struct tei_mutex *l)
 {
 	world_contended++;
@@ -44,7 +44,8 @@ static void world_contend(struct tei_mutex *l)
 	pthread_mutex_lock(&l->m);
 }
 
-/* Advances the time of the test's world to the timeout. */
+/* Replaces cond_wait. Does not wait, but advances the time of the test's world
+ * by timeout_ns. */
 static void world_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
 			    uint64_t timeout_ns) TEI_NO_TSA
 {
@@ -54,8 +55,8 @@ static void world_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
 	tei_mutex_lock(l);
 }
 
-/* Makes tei_world point to a copy of the real table in which the functions
- * above are replaced. */
+/* Makes tei_world point to w, a copy of the real table in which the functions
+ * above replace the real ones. */
 static void world_enter(struct tei_world *w)
 {
 	*w = tei_world_real;
@@ -136,12 +137,12 @@ static void test_wait_for_a_condition_takes_the_time_of_the_world(void)
 struct world_loop {
 	struct tei_loop loop;
 	struct pollfd fds[2];
-	uint64_t ns;	       /* length of the sleep that each step requests,
-				* ns */
-	uint32_t steps, wakes; /* atomic */
-	uint32_t ready;	       /* number of sleeps that a file descriptor
-				* has ended, atomic */
-	bool stop;	       /* atomic */
+	uint64_t ns;	       /* length of the sleep that each step requests */
+	uint32_t steps, wakes; /* atomic; number of steps, and of sleeps that a
+				* wake-up has ended */
+	uint32_t ready;	       /* atomic; number of sleeps that a file
+				* descriptor has ended */
+	bool stop;	       /* atomic; set to true to end the loop */
 };
 
 static enum tei_loop_next world_step(void *arg, struct tei_loop_sleep *s)
@@ -184,7 +185,7 @@ static void world_loop_stop(struct world_loop *l)
 	tei_loop_wake(&l->loop);
 }
 
-/* Waits until the counter is at least n. */
+/* Waits until the counter has reached n. Returns false after 60 seconds. */
 static bool world_reaches(const uint32_t *counter, uint32_t n)
 {
 	uint64_t end = tei_now_ns() + 60 * TEI_NS_PER_SEC;
