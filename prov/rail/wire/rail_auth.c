@@ -8,8 +8,8 @@
  * before the receiver's nonce is known, so its MAC covers only the message with
  * the two incarnations. Authentication thus needs no additional round trip.
  *
- * - A hello that a third process replays only makes this process answer to the
- *   rails listed in it, which belong to the process that signed it.
+ * - If a third process replays a hello, this process only answers to the rails
+ *   that the hello lists, which belong to the process that signed it.
  * - Each new peer object gets a new nonce, so messages recorded for an earlier
  *   object of the same peer do not verify. Within one object each message
  *   number is accepted once.
@@ -25,15 +25,16 @@
 #include "prov/rail/wire/rail_wire.h"
 #include "util/secret.h"
 
-/* How far a message number may be behind the newest one. This is one word less
- * than the table holds, because the newest word is only partly filled. */
+/* Limit of the difference between the newest message number and an older one
+ * that is accepted. It is one word less than auth.seen holds, because the
+ * newest word is only partly filled. */
 #define AUTH_WINDOW	(64 * (RAIL_AUTH_WORDS - 1))
 
 static_assert(RAIL_WIRE_MAC <= TEI_MAC_SIZE,
 	      "a MAC is cut to RAIL_WIRE_MAC bytes");
 
-/* Returns true for messages that are authenticated without the receiver's
- * nonce. */
+/* Returns true if messages of this type are authenticated without the
+ * receiver's nonce. */
 static bool auth_open(enum rail_msg_type type)
 {
 	return type == RAIL_MSG_HELLO || type == RAIL_MSG_REFUSE;
@@ -60,7 +61,8 @@ void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
 
 	if (!p->dp->conf.signs || len < RAIL_WIRE_HEADER)
 		return;
-	/* any thread may send, and a hello may replace the nonce meanwhile */
+	/* copy the nonce under the lock: any thread may send, and a received
+	 * hello may replace the nonce */
 	rail_sched_enter(p->dp);
 	memcpy(nonce, p->auth.its_nonce, sizeof(nonce));
 	rail_sched_leave(p->dp);
@@ -95,8 +97,8 @@ bool rail_auth_once(struct tei_rail_peer *p, uint64_t number)
 	if (number + AUTH_WINDOW <= p->auth.newest)
 		return false;
 	if (number > p->auth.newest) {
-		/* clear the words between the old newest number and the new
-		 * one */
+		/* clear the words above that of the previous newest number, up
+		 * to that of the new one */
 		n = number / 64 - p->auth.newest / 64;
 		if (n > RAIL_AUTH_WORDS)
 			n = RAIL_AUTH_WORDS;

@@ -29,8 +29,8 @@
 struct auth_rig {
 	struct test_plane one, two;
 	struct tei_secret *secret[2];
-	struct tei_rail_peer *peer;	/* peer object of plane one that stands
-					 * for plane two */
+	struct tei_rail_peer *peer;	/* peer object in plane one that
+					 * represents plane two */
 };
 
 static void auth_begin(struct auth_rig *rig, const char *one, const char *two)
@@ -60,8 +60,9 @@ static void auth_end(struct auth_rig *rig)
 	tei_secret_free(rig->secret[1]);
 }
 
-/* Writes from plane one to plane two. Returns how the task ended, and its
- * code. */
+/* Writes from plane one to plane two. Returns how the task ended, and its error
+ * code in *code. Checks that plane two has a peer and a key holder only if the
+ * task completed. */
 static enum tei_rail_end auth_move(struct auth_rig *rig, int *code)
 {
 	static char from[4096], to[4096];
@@ -100,7 +101,8 @@ static void test_write_with_same_secret_completes(void)
 	auth_end(&rig);
 }
 
-/* Checks that a task is rejected and that the target keeps no peer. */
+/* Checks that a task is rejected, and that the target has no peer, if the
+ * planes have these secrets. NULL means no secret. */
 static void auth_refused(const char *one, const char *two)
 {
 	struct auth_rig rig;
@@ -152,7 +154,7 @@ static struct tei_rail_peer *auth_known(struct auth_rig *rig)
 	return p;
 }
 
-/* Composes the hello of plane one to plane two. */
+/* Composes and signs a hello of plane one to plane two. Returns its length. */
 static size_t auth_hello(struct auth_rig *rig, uint8_t *buf)
 {
 	size_t len = rail_msg_hello(rig->peer, false, buf);
@@ -181,7 +183,8 @@ static size_t auth_note(struct auth_rig *rig, uint64_t number, uint8_t *buf)
 	return len;
 }
 
-/* Opens both planes, stops their progress threads and exchanges the nonces. */
+/* Opens both planes with the same secret, stops their progress threads, and
+ * makes each plane know the other's nonce. */
 static void auth_still(struct auth_rig *rig)
 {
 	uint8_t buf[RAIL_MSG_MAX];
@@ -205,16 +208,16 @@ static void test_replayed_message_is_dropped(void)
 	struct auth_rig rig;
 
 	auth_still(&rig);
-	m = auth_note(&rig, 2, late);	/* signed before the next message, but
-					 * arrives after it */
+	m = auth_note(&rig, 2, late);	/* this message is signed first, but
+					 * arrives second */
 	n = auth_note(&rig, 1, note);
 	auth_arrive(&rig.two, note, n);
-	auth_arrive(&rig.two, late, m);	/* out of order: no replay */
+	auth_arrive(&rig.two, late, m);	/* is out of order, but not replayed */
 	CU_ASSERT_EQUAL(test_notified(), before + 2);
 	auth_arrive(&rig.two, note, n);
 	auth_arrive(&rig.two, late, m);
 	CU_ASSERT_EQUAL(test_notified(), before + 2);
-	/* a replayed hello does not restore the nonce that it carries */
+	/* a replayed hello does not restore the old nonce that it carries */
 	h = auth_hello(&rig, hello);
 	rig.peer->auth.nonce[0] ^= 1;
 	n = auth_hello(&rig, note);
@@ -266,7 +269,8 @@ static void test_altered_unsigned_and_reflected_messages_are_dropped(void)
 	auth_arrive(&rig.one, note, n);
 	for (i = 0; i < n; i++) {
 		memcpy(buf, note, n);
-		buf[i] ^= 0x80;		/* also clears the flag "signed" */
+		buf[i] ^= 0x80;		/* for the high byte of the flags,
+					 * clears RAIL_WIRE_SIGNED */
 		auth_arrive(&rig.two, buf, n);
 	}
 	CU_ASSERT_EQUAL(test_notified(), before);
@@ -324,8 +328,9 @@ static void test_fuzzed_signed_messages_are_dropped(void)
 	auth_end(&rig);
 }
 
-/* Plane two has taken over the address of another process. Checks that it
- * refuses a hello for that process and that its own state does not change. */
+/* Checks a process that has taken over the address of another one: plane two
+ * refuses a hello which names the other process, and does not change its own
+ * state. */
 static void test_hello_for_another_process_is_refused(void)
 {
 	uint8_t hello[RAIL_MSG_MAX], note[RAIL_MSG_MAX];
@@ -340,8 +345,9 @@ static void test_hello_for_another_process_is_refused(void)
 	sent = rig.peer->auth.sent;
 	rig.peer->incarnation ^= 1;
 	rig.peer->auth.nonce[0] ^= 1;
-	rig.peer->auth.sent += 1000000;	/* simulates message numbers of another
-					 * peer object, which are much higher */
+	rig.peer->auth.sent += 1000000;	/* as if numbered by another peer
+					 * object, whose numbers are much
+					 * higher */
 	h = auth_hello(&rig, hello);
 	auth_arrive(&rig.two, hello, h);
 	CU_ASSERT_EQUAL(known->refusal.incarnation, rig.peer->incarnation);
@@ -366,7 +372,8 @@ static void test_hello_for_another_process_is_refused(void)
 	auth_end(&rig);
 }
 
-/* Sends a refusal of the hello with this nonce from plane two to plane one. */
+/* Delivers to plane one a REFUSE from plane two for the hello with this
+ * nonce. */
 static void auth_refuse(struct auth_rig *rig, const uint8_t *nonce)
 {
 	struct tei_rail_peer *known = auth_known(rig);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* When a message is sent again: after -FI_EAGAIN, or without an answer. */
+/* Computes when a message is sent again, after -FI_EAGAIN or for lack of an
+ * answer. */
 
 #include <rdma/fi_errno.h>
 
@@ -13,7 +14,8 @@
 #define RESEND_AGAIN_MAX_NS	(50 * TEI_NS_PER_MS)
 #define RESEND_RARELY_MAX_NS	(5 * TEI_NS_PER_SEC)
 
-/* The interval after which an unanswered request is sent again. */
+/* The first and the longest interval after which an unanswered request is sent
+ * again. */
 static const struct tei_channel_pace resend_pace = { RAIL_CTL_RESEND_NS,
 						     RESEND_MAX_NS };
 
@@ -26,9 +28,10 @@ uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
 
 /*
  * The interval of the attempts grows with the time for which no message could
- * be sent, so that an attempt comes at most a fixed part of this time too late.
- * If hundreds of processes connect to one process, more frequent attempts would
- * take the CPU time that this process needs. now may be older than p->again_ns.
+ * be sent, so that an attempt is late by at most a quarter of this time. If
+ * hundreds of processes connect to one process, more frequent attempts would
+ * take the CPU time that this process needs. "now" may be earlier than
+ * p->life.again_ns.
  */
 uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
 {

@@ -11,18 +11,19 @@
 #include "util/clock.h"
 #include "util/lock.h"
 
-/* First intervals of retries, which grow: after -FI_EAGAIN; for an unanswered
- * request; for requests to a silent and unused peer. */
+/* First intervals of repetitions, which grow. RAIL_CTL_RETRY_NS: after
+ * -FI_EAGAIN. RAIL_CTL_RESEND_NS: of an unanswered request. RAIL_CTL_RARELY_NS:
+ * of requests to a silent and unused peer. */
 #define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS
 #define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
 #define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)
 
-/* Returns the earlier of two times to run again; 0 stands for never. */
+/* Returns the earlier of two times; 0 stands for never. */
 uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
 /* Returns the time at which a send that returned -FI_EAGAIN is tried again. */
 uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
-/* Returns the time of the next attempt after a send with result ret. Increments
- * *tries unless ret is -FI_EAGAIN. */
+/* Returns the time of the next attempt after a send that returned "ret".
+ * Increments *tries unless ret is -FI_EAGAIN. */
 uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
 		       uint32_t *tries);
 /* Returns true if the peer is silent and unused. Such a peer is pinged, but

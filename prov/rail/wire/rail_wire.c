@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The header of the messages of the peer protocol. */
+/* Writes the header of the messages of the peer protocol. */
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_peer_struct.h"

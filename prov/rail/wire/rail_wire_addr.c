@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The one encoding of a fabric address: protocol 4, protocol version 4, address
- * format 4, length 2, then the bytes of the address; all numbers are
- * little-endian. The messages of the peer protocol and the names of the
- * provider's endpoints contain addresses in this form.
+ * Encodes fabric addresses. The encoding consists of the protocol (4 bytes),
+ * the protocol version (4), the address format (4), the length of the address
+ * (2), then the bytes of the address. All numbers are little-endian. The
+ * messages of the peer protocol and the names of the provider's endpoints
+ * contain addresses in this form.
  */
 #include <string.h>
 

@@ -80,7 +80,8 @@ static void test_address_without_bytes_is_refused(void)
 	struct rail_wire w = { .p = buf, .cap = sizeof(buf) };
 
 	CU_ASSERT(!tei_rail_addr_get(buf, sizeof(buf), &a));
-	/* a FENCED message without an address is well-formed */
+	/* an address of length 0 is well-formed, because FENCED may contain
+	 * one */
 	CU_ASSERT(!rail_addr_get(&w, &a));
 	CU_ASSERT(!w.bad);
 }

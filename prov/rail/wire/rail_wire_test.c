@@ -7,7 +7,7 @@
 #include "prov/rail/wire/rail_wire.h"
 
 
-/* Returns a cursor over a buffer of exactly len bytes, so that a sanitizer
+/* Returns a cursor over a buffer of exactly "len" bytes, so that a sanitizer
  * detects an access beyond its end. */
 static struct rail_wire wire_new(const void *src, size_t len)
 {
@@ -52,7 +52,7 @@ static void test_write_beyond_end_is_refused(void)
 	CU_ASSERT(w.bad);
 	CU_ASSERT_EQUAL(w.pos, 8);
 	CU_ASSERT_EQUAL(w.p[8], 0xee);
-	/* bad stays set, also for a number that would fit */
+	/* "bad" stays true, even if a number would fit */
 	rail_wire_put(&w, 0, 1);
 	CU_ASSERT_EQUAL(w.p[8], 0xee);
 	w.bad = false;
@@ -164,7 +164,8 @@ static void test_length_beyond_message_is_refused(void)
 	free(w.p);
 }
 
-/* Reads one field of each kind. Returns true if the message had them all. */
+/* Reads the fields that the message in the next test has. Returns true if no
+ * field was cut off. */
 static bool wire_read_all(struct rail_wire *w)
 {
 	char text[16], bytes[16];
