@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Tests programs that were built with an earlier or a later moonrail.h. */
+/* Tests programs that were built with an earlier or a later moonrail.h, whose
+ * structs have fewer or more members. */
 
 #include <pthread.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 
 #define ABI_POISON 0x5a
 
-/* the structs as an earlier release might define them */
+/* structs as an earlier release might have defined them */
 struct abi_old_error {
 	int32_t code;
 	int32_t prov_errno;
@@ -27,7 +28,7 @@ struct abi_old_buffer {
 	uint64_t addr;
 };
 
-/* the structs as a later release might define them */
+/* structs as a later release might define them */
 struct abi_new_error {
 	struct te_error known;
 	uint64_t more[3];
@@ -131,7 +132,8 @@ static void *abi_other_thread(void *arg)
 	return NULL;
 }
 
-/* Checks that this test's header belongs to the library. */
+/* Checks that the versions of the header, of the library and of libfabric fit
+ * together. */
 static void abi_versions(void)
 {
 	unsigned int major = 0, minor = 0;

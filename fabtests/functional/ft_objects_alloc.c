@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Tests memory that the engine allocates. */
+/* Tests memory from te_alloc, and te_register. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -73,8 +73,8 @@ static void alloc_flags(transfer_engine_t e)
 #define ALLOC_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 #define ALLOC_POOL_PAGES 4
 
-/* Returns the number in a file of the kernel's pool of 2 MiB pages, or -1 if the
- * file cannot be read. what: name of the file. */
+/* Returns the number in the file "what" of the kernel's pool of 2 MiB pages, or
+ * -1 if the file cannot be read. */
 static long alloc_pool(const char *what)
 {
 	char path[128], line[32];
@@ -90,9 +90,10 @@ static long alloc_pool(const char *what)
 	return n;
 }
 
-/* Adds pages to the pool, or removes them, relative to the present number,
- * because other processes may do the same. Returns false if this process may
- * not change the pool or the kernel has no such pages free. */
+/* Adds pages to the pool, or removes them if the number is negative. Changes
+ * the present number, because other processes may change the pool, too. Returns
+ * false if this process may not change the pool or the kernel has too few free
+ * pages. */
 static bool alloc_pool_add(long pages)
 {
 	long want = alloc_pool("nr_hugepages") + pages;
@@ -104,7 +105,8 @@ static bool alloc_pool_add(long pages)
 	return good && alloc_pool("nr_hugepages") == want;
 }
 
-/* Returns the page size of the mapping in KiB, as the kernel reports it. */
+/* Returns the page size of the mapping in KiB, as the kernel reports it in
+ * /proc/self/smaps. */
 static unsigned long alloc_smaps(const struct te_memory *m)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
@@ -205,8 +207,8 @@ static void alloc_bad(transfer_engine_t e)
 	      "unregistered_memory_is_freed");
 }
 
-/* Another process writes to memory of te_alloc, also while it is freed. Private
- * memory cannot be written. */
+/* Another process writes to memory from te_alloc, also while that memory is
+ * freed. Private memory must refuse the writes. */
 static void alloc_remote(transfer_engine_t e)
 {
 	struct te_memory m, mine;
@@ -242,10 +244,11 @@ static void alloc_remote(transfer_engine_t e)
 	      "memory_is_freed_during_a_transfer");
 	ft_diag("%s", peer.text);
 	fx_peer_stop(&peer);
-	/* the engine's end frees mine */
+	/* the engine frees `mine` when it is destroyed */
 }
 
-/* Asks the peer to write or read one block. Returns true if it completed. */
+/* Makes the peer write or read 4 KiB at the address `at` of this process.
+ * Returns true if the task completes. */
 static bool alloc_peer_moves(struct fx_peer *peer, int seg, int op,
 			     const unsigned char *at)
 {
@@ -254,7 +257,8 @@ static bool alloc_peer_moves(struct fx_peer *peer, int seg, int op,
 	       !fx_ask(peer, "wait") && strstr(peer->text, "1 completed");
 }
 
-/* Buffers that are registered together, each with its own access. */
+/* Registers three buffers with one call, each with another kind of access, and
+ * checks what a peer may do. */
 static void alloc_register(transfer_engine_t e)
 {
 	struct fx_buf mem = fx_buf_map(64 * FX_KIB, -1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Tests segment descriptors that the application carries itself. */
+/* Tests blobs: segment descriptors that the application carries itself. */
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -16,11 +16,12 @@
 #include "fabtests/functional/fx.h"
 
 #define BLOB_MEM (4 * FX_MIB)
-#define BLOB_AT (3 * FX_MIB)	/* offset of a target's blob */
+/* offset in a target's memory to which it exports its blob */
+#define BLOB_AT (3 * FX_MIB)
 #define BLOB_HEAD 24
 #define BLOB_MAX 65536
 
-/* a local engine, a target, and a private copy of the target's blob */
+/* An engine in this process, a target, and a copy of the target's blob. */
 struct blob_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -117,8 +118,8 @@ static void blob_names(struct blob_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-/* An import does not query the target's control channel, which may even be
- * stopped. */
+/* Checks that an import does not query the target's control channel: it
+ * succeeds while the target is stopped. */
 static void blob_silent(struct blob_rig *rig)
 {
 	struct fx_peer paused;
@@ -238,22 +239,22 @@ static void blob_never_met(struct blob_rig *rig)
 
 /* --- outdated blobs ------------------------------------------------------ */
 
-/* an engine that knows a target only by its blob, which is outdated because the
- * target has moved its buffer */
+/* An engine that knows a target only by its blob. The blob is outdated, because
+ * the target has moved its buffer to another address. */
 struct blob_stale {
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	struct fx_peer target;
 	segment_id_t seg;
-	uint64_t was, is;	/* old and new address of the buffer */
+	uint64_t was, is;	/* old and new address of the target's buffer */
 };
 
 static int blob_say_as(struct blob_rig *rig, const char *name,
 		       transfer_engine_t engine);
 
-/* Imports the target under its own name first and connects to it. Otherwise a
- * look-up of a target that answers slowly would reach the process that has the
- * other name. */
+/* Imports the target's blob under the target's own name, and connects to it.
+ * Without this, if the target answers a look-up slowly, the look-up would reach
+ * the process that has the other name. Returns true on success. */
 static bool blob_known(struct blob_rig *rig, const struct blob_stale *s)
 {
 	segment_id_t seg = blob_say_as(rig, s->target.name, s->engine);
@@ -262,7 +263,8 @@ static bool blob_known(struct blob_rig *rig, const struct blob_stale *s)
 				  s->target.mem.addr, 64, 0);
 }
 
-/* Imports the target under name, or under its own name if that is NULL. */
+/* Imports the target's blob under `name`, or under the target's own name if
+ * that is NULL. Then the target moves its buffer. Returns true on success. */
 static bool blob_stale_start(struct blob_stale *s, const char *transport,
 			     const char *name)
 {
@@ -308,7 +310,8 @@ static bool blob_has(const struct blob_stale *s, uint64_t addr)
 	       n == 1 && b.addr == addr;
 }
 
-/* Returns true if the request fails and its record has these flags. */
+/* Returns true if the request fails and its error record has the flags
+ * `flags`. */
 static bool blob_refused(const struct blob_stale *s, int op, uint64_t addr,
 			 uint32_t flags)
 {
@@ -366,8 +369,9 @@ static void blob_moved(const char *transport)
 	blob_stale_stop(&s);
 }
 
-/* Imports the target under a name whose address has no process, or another
- * process with newer data. The known descriptor must stay. */
+/* Imports the target's blob under another name. If `other` is NULL, the address
+ * in that name has no process; otherwise it is the address of `other`, which
+ * has a newer descriptor. The engine must keep the imported descriptor. */
 static void blob_astray(struct fx_peer *other, const char *name,
 			const char *title)
 {
@@ -392,7 +396,8 @@ static void blob_astray(struct fx_peer *other, const char *name,
 	blob_stale_stop(&s);
 }
 
-/* Counts and closes the connections that wait at the listener. */
+/* Closes the connections that wait at the listening socket, and returns their
+ * number. */
 static int blob_askers(int listener)
 {
 	int fd, n = 0;
@@ -405,9 +410,10 @@ static int blob_askers(int listener)
 }
 
 /*
- * A control channel that accepts connections and never answers is queried by
- * one thread at a time. A second connection may come from a query for the
- * target's rails, if these are slow to answer.
+ * The name of the target leads to a control channel that accepts connections
+ * and never answers. Only one thread at a time may query it. There may be a
+ * second connection, from a look-up of the target's rails, if they answer
+ * slowly.
  */
 static void blob_mute(void)
 {
@@ -430,8 +436,8 @@ static void blob_mute(void)
 	if (!blob_stale_start(&s, "tcp", name))
 		return;
 	blob_askers(fd);
-	/* The loop runs for 0.5 s or, if this is longer, until the first query
-	 * arrives. */
+	/* Run for 0.5 s, or until the first query arrives if that takes
+	 * longer. */
 	from = ft_now_ns();
 	do {
 		good = good && blob_refused(&s, OPCODE_READ, s.was,
@@ -483,8 +489,8 @@ static void blob_arguments(struct blob_rig *rig)
 	      "blob_that_is_too_short_is_104");
 }
 
-/* Writes the checksum as te_segment_export does: over the whole blob, with
- * zeros in the place of the checksum. */
+/* Writes the checksum to the blob as te_segment_export does: the CRC-32C of the
+ * whole blob, in which the bytes of the checksum are zero. */
 static void blob_seal(unsigned char *p, size_t size)
 {
 	uint32_t crc = ~0u;
@@ -500,8 +506,8 @@ static void blob_seal(unsigned char *p, size_t size)
 		p[20 + i] = (unsigned char)(crc >> (24 - 8 * i));
 }
 
-/* Redirects stderr to /dev/null, because each of thousands of refused blobs is
- * logged. Returns the saved file descriptor. */
+/* Redirects stderr to /dev/null, because thousands of refused blobs are logged.
+ * Returns the old stderr for blob_speak. */
 static int blob_hush(void)
 {
 	int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
@@ -528,8 +534,8 @@ static void blob_flips(struct blob_rig *rig)
 		copy[bit / 8] ^= (unsigned char)(1u << bit % 8);
 		wrong += blob_import(rig->engine, copy, rig->size) != -104;
 	}
-	/* The copy has no slack, so that a sanitizer finds reads beyond its
-	 * end. */
+	/* The copy has exactly the size of the blob, so that a sanitizer finds
+	 * reads beyond its end. */
 	for (size_t size = 0; size < rig->size; size++) {
 		unsigned char *exact = malloc(size ? size : 1);
 
@@ -575,7 +581,8 @@ static void blob_lengths(struct blob_rig *rig)
 	ft_ok(!memcmp(copy, rig->blob, rig->size), "the_checksum_is_crc32c");
 }
 
-/* Imports a text of len bytes with a correct checksum. */
+/* Makes a blob of the text (len bytes) with a correct checksum and imports it.
+ * Returns the segment id or the error code. */
 static int blob_say_text(struct blob_rig *rig, const char *json, size_t len,
 			 transfer_engine_t engine)
 {
@@ -590,13 +597,14 @@ static int blob_say_text(struct blob_rig *rig, const char *json, size_t len,
 	return blob_import(engine, copy, BLOB_HEAD + len);
 }
 
-/* Imports a text that an attacker could choose. */
+/* Imports a text that an attacker could choose, with a correct checksum. */
 static int blob_say(struct blob_rig *rig, const char *json)
 {
 	return blob_say_text(rig, json, strlen(json), rig->engine);
 }
 
-/* Imports the target's text under another name. */
+/* Imports the target's descriptor with the target's name replaced by `name`.
+ * Returns the segment id or the error code. */
 static int blob_say_as(struct blob_rig *rig, const char *name,
 		       transfer_engine_t engine)
 {
@@ -648,7 +656,8 @@ static void blob_texts(struct blob_rig *rig)
 	      "blob_without_an_incarnation_is_202");
 }
 
-/* The author of a blob must not choose which files this process opens. */
+/* Checks that a blob with file paths is refused: its author must not choose
+ * which files this process opens. */
 static void blob_files(struct blob_rig *rig)
 {
 	static const char *const names[] = { "10.0.0.9:15000", "nvmeof/mine" };
@@ -675,8 +684,8 @@ static void blob_files(struct blob_rig *rig)
 	destroyTransferEngine(engine);
 }
 
-/* Replaces random bytes of the text, with a correct checksum. Each blob must be
- * refused or harmless. */
+/* Imports blobs in which random bytes of the text are changed, with a correct
+ * checksum. Each must be refused, or be accepted and closed without harm. */
 static void blob_hostile(struct blob_rig *rig)
 {
 	static const char alphabet[] = "0123456789\"{}[]:,-ax\\ue.";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Tests the reported paths of a segment and the counters of its traffic. */
+/* Tests te_segment_paths, te_peer_stats and the other reports about rails and
+ * peers. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -170,7 +171,8 @@ static void paths_failures_of(struct paths_rig *rig)
 	      "resumed_target_is_ready_again");
 }
 
-/* Uses an engine with a shorter timeout. */
+/* Runs the cases that wait for MC_SLICE_TIMEOUT, with an engine that has a
+ * short one. */
 static void paths_failures(struct paths_rig *rig)
 {
 	struct paths_rig brisk = *rig;
@@ -196,7 +198,8 @@ static bool paths_cut(void *rig)
 	       !((p[0].flags | p[1].flags) & TE_PATH_CONNECTED);
 }
 
-/* Kills the target while nothing is posted that could fail. */
+/* Kills the target while nothing is posted. The paths must become unconnected
+ * nevertheless. */
 static void paths_idle_end(struct paths_rig *rig)
 {
 	ft_ok(!warmupEfaSegment(rig->engine, rig->target.name) &&
@@ -220,8 +223,8 @@ static bool paths_tells(const char *text, const char *before, uint64_t value,
 	return strstr(text, want) != NULL;
 }
 
-/* Returns true if both forms of showLinks contain the rails with their numbers
- * and the peer with its paths. */
+/* Returns true if the text and the JSON of showLinks contain the counters of
+ * both rails, the peer, and its paths. */
 static bool paths_links(struct paths_rig *rig, const struct te_rail_stats s[2])
 {
 	struct te_peer_stats peer = paths_stats(rig, rig->seg);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Prepared lists between two processes: subsets, repetition, a target that
- * restarts, memory that is unregistered, early ends, several threads. */
+/* Prepared lists between two processes: subsets of pieces, repeated
+ * submissions, refused calls, unregistered memory, early ends, a restarted
+ * target, and several threads. */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -12,14 +13,15 @@
 #include "fabtests/common/ft_port.h"
 #include "fabtests/functional/fx.h"
 
-#define PREP_PIECES  5000 /* more than TE_PIECES_MAX */
-#define PREP_LEN     200  /* bytes of a piece */
-#define PREP_STRIDE  512  /* bytes between two pieces */
+#define PREP_PIECES  5000 /* number of pieces, more than TE_PIECES_MAX */
+#define PREP_LEN     200  /* length of a piece, bytes */
+#define PREP_STRIDE  512  /* distance of two pieces, bytes */
 #define PREP_MEM     (4 * FX_MIB)
-#define PREP_REGION  (FX_MIB) /* bytes of one registered buffer */
-#define PREP_STEP    1237     /* scatters the pieces of the target */
+#define PREP_REGION  (FX_MIB) /* size of each registered buffer, bytes */
+/* step that puts the pieces of the target in another order */
+#define PREP_STEP    1237
 #define PREP_THREADS 4
-#define PREP_ROUNDS  40 /* submissions of one thread */
+#define PREP_ROUNDS  40 /* number of submissions of one thread */
 
 struct prep_rig {
 	const char *way;
@@ -48,8 +50,8 @@ static void prep_fill_pieces(struct prep_rig *rig)
 	}
 }
 
-/* Starts the target at the given port (0 means any port) with len registered
- * bytes. */
+/* Starts the target with its control channel at `port` (0 means any port). It
+ * registers the first len bytes of its memory. Returns true on success. */
 static bool prep_target(struct prep_rig *rig, const char *transport, int port,
 			uint64_t len)
 {
@@ -107,8 +109,8 @@ static int prep_list(const struct prep_rig *rig, uint32_t opcode, size_t n,
 			  list);
 }
 
-/* Submits the pieces. Returns the status of the task, or minus the code of
- * te_submit_prepared. */
+/* Submits the n pieces of the list with these indices and waits. Returns the
+ * status of the task, or the negative code of te_submit_prepared. */
 static int prep_run(const struct prep_rig *rig, te_prepared_t list,
 		    const uint32_t *indices, size_t n, uint32_t *checked)
 {
@@ -125,7 +127,7 @@ static int prep_run(const struct prep_rig *rig, te_prepared_t list,
 	return ret ? -ret : status.status;
 }
 
-/* Returns true if the last error's text contains part. */
+/* Returns true if the text of the last error contains `part`. */
 static bool prep_said(const char *part)
 {
 	struct te_error err;
@@ -137,7 +139,7 @@ static bool prep_said(const char *part)
 	return false;
 }
 
-/* Fills the local pieces with bytes of that round. */
+/* Fills the local pieces with bytes that depend on the piece and on `round`. */
 static void prep_content(struct prep_rig *rig, uint32_t round)
 {
 	for (uint32_t i = 0; i < PREP_PIECES; i++)
@@ -155,7 +157,7 @@ static bool prep_as_expected(const struct prep_rig *rig)
 	return !memcmp(rig->want, rig->target.mem.p, PREP_MEM);
 }
 
-/* Sets the target's memory and its expected content to one value. */
+/* Fills the target's memory and its expected content with zeros. */
 static void prep_clear(struct prep_rig *rig)
 {
 	memset(rig->target.mem.p, 0, PREP_MEM);
@@ -227,7 +229,8 @@ static void prep_whole(struct prep_rig *rig)
 	te_prepared_release(rig->engine, read);
 }
 
-/* Pieces that are adjacent on one side or on both. */
+/* Tests pieces that are adjacent to the next one on the remote side only, or on
+ * both sides. */
 static void prep_adjacent(struct prep_rig *rig)
 {
 	struct te_piece piece[6];
@@ -396,8 +399,8 @@ static void prep_unregistered(struct prep_rig *rig)
 	te_prepared_release(rig->engine, list);
 }
 
-/* The target unregisters memory that the cached descriptor still lists: the
- * task is accepted and fails. */
+/* Unregisters target memory that the cached descriptor still lists. A
+ * submission must be accepted, and its task must fail. */
 static void prep_stale(struct prep_rig *rig)
 {
 	batch_id_t id = allocateBatchID(rig->engine, 1);
@@ -425,8 +428,9 @@ static void prep_stale(struct prep_rig *rig)
 
 /* --- early ends ----------------------------------------------------------- */
 
-/* Submits the list to a stopped target. cancel: then cancels the task,
- * otherwise the deadline ends it. */
+/* Submits the list to a stopped target. Then cancels the task if `cancel` is
+ * true, or else sets a deadline that has passed. Returns true if the task ends
+ * with the right status. */
 static bool prep_end_early(struct prep_rig *rig, te_prepared_t list,
 			   bool cancel)
 {
@@ -443,7 +447,8 @@ static bool prep_end_early(struct prep_rig *rig, te_prepared_t list,
 	good = good &&
 	       !te_wait_batch(rig->engine, id,
 			      fx_ms(FX_LONG_MS) * INT64_C(1000), &status);
-	/* the stopped target cannot fence a task whose slices are posted */
+	/* If slices were posted, the target cannot fence them while it is
+	 * stopped, and the task ends as unfenced (TIMEOUT). */
 	good = good &&
 	       (status.status == STATUS_TIMEOUT ||
 		status.status == (cancel ? STATUS_CANCELED : STATUS_FAILED));
@@ -480,8 +485,9 @@ static void prep_early(struct prep_rig *rig)
 
 /* --- a restarted target --------------------------------------------------- */
 
-/* Submits the list until a submission completes. Returns the bits that all
- * submissions have reported, or -1. */
+/* Submits the list repeatedly until a task completes. Returns the union of the
+ * bits that the submissions set in *checked, or -1 if no task completes in
+ * time. */
 static int prep_until_written(struct prep_rig *rig, te_prepared_t list)
 {
 	uint64_t until = ft_now_ns() + FX_LONG_MS * UINT64_C(1000000);
@@ -565,8 +571,8 @@ struct prep_thread {
 	struct prep_rig *rig;
 	te_prepared_t list;
 	pthread_t thread;
-	uint32_t first; /* number of the first piece that the thread submits;
-			 * then it submits each PREP_THREADS-th piece */
+	uint32_t first; /* index of the first piece that the thread submits,
+			 * followed by every PREP_THREADS-th one */
 	bool good;
 };
 
@@ -630,7 +636,8 @@ static void prep_threads(struct prep_rig *rig)
 	te_prepared_release(rig->engine, list);
 }
 
-/* A list is released while another thread submits it. */
+/* Submits the list until a submission is refused, because the other thread has
+ * released the list. */
 static void *prep_thread_until_refused(void *arg)
 {
 	struct prep_thread *t = arg;
@@ -682,7 +689,8 @@ static void prep_own(struct prep_rig *rig)
 	te_prepared_release(rig->engine, list);
 }
 
-/* Destroys an engine that still has a prepared list. */
+/* Prepares a list and does not release it; the engine must free it when it is
+ * destroyed. */
 static void prep_left(struct prep_rig *rig)
 {
 	te_prepared_t list;
@@ -716,8 +724,8 @@ static void prep_all(const char *way, const char *transport)
 
 int main(int argc, char **argv)
 {
-	/* a peer that is started again then has its memory at the same
-	 * addresses */
+	/* Without address randomization, a restarted peer has its memory at the
+	 * same addresses. */
 	personality(ADDR_NO_RANDOMIZE);
 	fx_init(argc, argv);
 	prep_all("1_rail", "tcp");

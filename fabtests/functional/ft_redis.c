@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Tests that only Redis needs: replicas that refuse writes, and CLIENT PAUSE.
- * ft_store has the tests for every store.
+ * Tests of situations that only Redis has: replicas that refuse writes, and
+ * CLIENT PAUSE. ft_store has the tests that all stores share.
  */
 
 #include <stdint.h>
@@ -132,7 +132,8 @@ static void redis_paused(struct ft_server *server)
 		      redis_opens(&l),
 	      "segment_is_found");
 	ft_ok(redis_cli(server->port, pause, "OK"), "clients_are_paused");
-	/* the keys may have expired meanwhile */
+	/* The keys may have expired during the pause; they must be written
+	 * again. */
 	ft_ok(l.engine && ft_wait_until(redis_opens, &l, FX_LONG_MS),
 	      "segment_outlives_a_pause_that_is_longer_than_its_lease");
 	ft_ok(redis_cli(server->port, pause, "OK") &&

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Measures the time to register and to unregister one buffer while many are
- * registered. The time must not grow with their number. The test runs for each
- * metadata store, with all buffers in one mapping and with one mapping per
- * buffer.
+ * Measures how long the registration and unregistration of one buffer take
+ * while many others are registered. The time must not grow with their number.
+ * The test runs with P2PHANDSHAKE and with ZooKeeper, with all buffers in one
+ * mapping and with a mapping for each buffer.
  */
 
 #include <stdio.h>
@@ -16,21 +16,26 @@
 #include "fabtests/functional/fx.h"
 
 #define REG_COUNT 10000
-#define REG_FIRST 100		/* calls with few registered buffers */
-#define REG_LAST 1000		/* calls with many registered buffers */
-#define REG_RATIO 1.5		/* limit of the cost with many buffers, divided
-				 * by the cost with few, of a registration */
-#define REG_GONE_RATIO 3	/* the same limit for an unregistration; a
-				 * linear search would exceed it by far */
+#define REG_FIRST 100		/* number of calls in a group */
+/* number of calls that count as made while many buffers are registered */
+#define REG_LAST 1000
+/* maximum ratio of the times of a registration with many and with few
+ * buffers */
+#define REG_RATIO 1.5
+/* maximum of the same ratio for an unregistration; a linear search would exceed
+ * it by far */
+#define REG_GONE_RATIO 3
 #define REG_LEN 4096
-#define REG_STEP (2 * REG_LEN)	/* distance of two buffers, so that they are
-				 * never adjacent */
-#define REG_ROUNDS 10	/* the best round counts, because other
-				 * processes use the cores too */
+/* distance of two buffers, so that none are adjacent */
+#define REG_STEP (2 * REG_LEN)
+/* maximum number of rounds; the best one counts, because other processes use
+ * the CPUs, too */
+#define REG_ROUNDS 10
 
 /*
- * When each group of REG_FIRST calls began, and how long this thread had waited
- * for a processor until then, ns. The last element is the end of all calls.
+ * Measured at the first call of each group of REG_FIRST calls: the time, and
+ * how long this thread had waited for a CPU until then, both in ns. The last
+ * element is measured after all calls.
  */
 struct reg_times {
 	uint64_t at[REG_COUNT / REG_FIRST + 1];
@@ -40,9 +45,9 @@ struct reg_times {
 static struct reg_times reg_took, reg_gone;
 
 /*
- * Returns how long the calling thread has been ready to run without a processor,
- * ns, or 0 if the kernel does not report it. Other threads and processes take
- * the processors, among them the thread that publishes the descriptor.
+ * Returns for how long the calling thread has been ready to run and waited for
+ * a CPU, in ns. Returns 0 if the kernel does not report it. Other processes and
+ * threads use the CPUs, for example the thread that publishes the descriptor.
  */
 static uint64_t reg_waited(void)
 {
@@ -57,7 +62,7 @@ static uint64_t reg_waited(void)
 	return waited;
 }
 
-/* Notes the time before call i, if a group begins with that call. */
+/* If a group begins with call i, stores the time before the call. */
 static void reg_note(struct reg_times *t, size_t i)
 {
 	if (i % REG_FIRST)
@@ -67,10 +72,11 @@ static void reg_note(struct reg_times *t, size_t i)
 }
 
 /*
- * Returns the mean duration of a call in the fastest group among count calls,
- * without the time that this thread waited for a processor, µs. Other processes
- * slow down single groups; a cost that grows with the number of buffers slows
- * down all of them. from and count: multiples of REG_FIRST.
+ * Returns the mean duration of a call in the fastest group, in µs, without the
+ * time for which the thread waited for a CPU. The groups are those of `count`
+ * calls from call `from` on, both multiples of REG_FIRST. Other processes slow
+ * down some groups; a cost that grows with the number of buffers slows down all
+ * of them.
  */
 static double reg_fastest(const struct reg_times *t, size_t from, size_t count)
 {
@@ -92,8 +98,8 @@ static char *reg_addr(char *mem, size_t i)
 	return mem + i * REG_STEP;
 }
 
-/* Maps the memory for all buffers. With apart, each buffer has a mapping of its
- * own, followed by a hole. */
+/* Maps the memory for all buffers. If `apart` is true, each buffer has a
+ * mapping of its own, which is followed by a hole. Returns NULL on failure. */
 static char *reg_map(bool apart)
 {
 	char *mem = mmap(NULL, (size_t)REG_COUNT * REG_STEP,
@@ -130,16 +136,16 @@ static bool reg_round(transfer_engine_t engine, char *mem)
 }
 
 struct reg_ratios {
-	double reg, unreg;	/* lowest ratio of all rounds; 0 if there is
-				 * none yet */
+	double reg, unreg;	/* lowest ratio of all rounds so far; 0 before
+				 * the first */
 };
 
-/* Compares the calls made while many buffers were registered with those made
- * while few were. */
+/* Compares the duration of calls with many registered buffers to that of calls
+ * with few, and stores the ratios if they are lower than *best. */
 static void reg_compare(struct reg_ratios *best)
 {
-	/* In later rounds the first group also pays for cleaning up the heap.
-	 */
+	/* Two groups, because in later rounds the first group also pays for
+	 * cleaning up the heap. */
 	double few = reg_fastest(&reg_took, 0, 2 * REG_FIRST);
 	double many = reg_fastest(&reg_took, REG_COUNT - REG_LAST, REG_LAST);
 	double full = reg_fastest(&reg_gone, 0, REG_LAST);

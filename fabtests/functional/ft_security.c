@@ -15,16 +15,17 @@
 
 /*
  * A target with a shared secret, and clients without the secret, which must be
- * refused. This test builds the frames of the control channel itself: "MRcc",
- * version (1 byte), type (1), flags (2), id (4), length (4), payload.
+ * refused. The test builds the frames of the control channel itself. A frame
+ * has: "MRcc", version (1 byte), type (1), flags (2), id (4), length (4),
+ * payload.
  */
 #define SEC_RESPONSE	16
 #define SEC_CHALLENGE	144
 #define SEC_ERROR	255
 #define SEC_DENIED	13
 
-/* Reads from fd and returns the number of bytes. With to_end it reads until the
- * other side closes the connection, else only once. */
+/* Reads from fd once, or until the other side closes the connection if to_end
+ * is true. Returns the number of bytes read. */
 static size_t sec_read(int fd, uint8_t *buf, size_t size, bool to_end)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -42,8 +43,8 @@ static size_t sec_read(int fd, uint8_t *buf, size_t size, bool to_end)
 	return used;
 }
 
-/* Sends the bytes to the control channel of name. Returns the code of the ERROR
- * frame in the reply, or 0 if the reply is not an error. */
+/* Sends the bytes to the control channel of the process `name`. Returns the
+ * code of the ERROR frame in the reply, or 0 if the reply is not an error. */
 static int sec_told(const char *name, const void *bytes, size_t len)
 {
 	uint8_t reply[1024];
@@ -88,9 +89,9 @@ static void sec_without(const char *name)
 	      "a_proof_without_a_challenge_is_refused");
 }
 
-/* Sends AUTH with the nonce and answers the challenge with the recorded proof,
- * or with the challenge itself if echo is set. Returns the code of the ERROR
- * frame, or 0. */
+/* Sends AUTH with the nonce. Answers the challenge with the recorded proof, or
+ * with the challenge itself if `echo` is true. Returns the code of the ERROR
+ * frame in the reply, or 0 if there is none. */
 static int sec_answer(const char *name, const uint8_t *nonce,
 		      const uint8_t *proof, bool echo)
 {
@@ -116,8 +117,8 @@ static int sec_answer(const char *name, const uint8_t *nonce,
 	return (int)ntohl(code);
 }
 
-/* Lets a child open the segment through a relay, which records the child's
- * nonce and proof. */
+/* A child opens the segment through a relay in this process, which records the
+ * child's nonce and proof. Returns true on success. */
 static bool sec_record(transfer_engine_t e, const char *name, uint8_t *nonce,
 		       uint8_t *proof)
 {
@@ -174,9 +175,9 @@ static void sec_replay(transfer_engine_t e, const char *name)
 #define SEC_SEQUENCE	7
 
 /*
- * Returns true if an engine can move bytes to or from the target. The engine
- * imports the target's exported descriptor, as if another process had passed
- * it on, and does not use the control channel.
+ * Returns true if an engine can transfer bytes to or from the target. The
+ * engine imports the target's exported descriptor, as if another process had
+ * given it the blob, and does not use the control channel.
  */
 static bool sec_moves(struct fx_peer *target, const void *blob, size_t size,
 		      int op)

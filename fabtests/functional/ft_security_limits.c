@@ -8,8 +8,8 @@
 #include "fabtests/functional/ft_security.h"
 #include "fabtests/functional/fx.h"
 
-/* MOONRAIL_MAX_NOTIFIES: the number of notifications that are kept for an
- * application that does not fetch them. */
+/* MOONRAIL_MAX_NOTIFIES: the maximum number of notifications that an engine
+ * keeps while the application does not fetch them. */
 
 #define LIMIT_HELD 4
 
@@ -60,8 +60,8 @@ static void limit_own(transfer_engine_t e)
 	freeNotifsMsgBuf(got, n);
 }
 
-/* Sends one notification more than the target keeps. The last one waits at
- * the sender and is withdrawn at the sender's timeout. */
+/* Sends one notification more than the target may keep. The last one waits at
+ * the sender and is withdrawn when the sender's timeout has passed. */
 static void limit_received(transfer_engine_t e, struct fx_peer *target,
 			   int log)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Tests te_meta serve with HTTP requests: Mooncake's protocol, the additional
- * requests, the limits, and invalid requests. No engine takes part.
+ * Tests "te_meta serve" with HTTP requests: Mooncake's protocol, the additional
+ * requests, limits, and invalid requests. The test uses no engine.
  */
 
 #include <pthread.h>
@@ -22,8 +22,8 @@
 
 #define SERVE_LINE_MS	30000
 #define SERVE_END_MS	30000
-#define SERVE_COUNTERS	8  /* threads that change one key */
-#define SERVE_ADDITIONS 25 /* additions by each of these threads */
+#define SERVE_COUNTERS	8  /* number of threads that change the same key */
+#define SERVE_ADDITIONS 25 /* number of additions by each of these threads */
 
 struct serve_rig {
 	struct ft_proc proc;
@@ -39,7 +39,8 @@ static const char *serve_program(void)
 	return path;
 }
 
-/* Starts a server with up to two more options. */
+/* Starts a server with the options `first` and `second`, which may be NULL.
+ * Returns true on success. */
 static bool serve_start(struct serve_rig *rig, const char *first,
 			const char *second)
 {
@@ -66,8 +67,8 @@ static bool serve_stop(struct serve_rig *rig)
 	return !ft_proc_stop(&rig->proc, SERVE_END_MS * ft_load());
 }
 
-/* Returns true if the answer to the request has that status and contains
- * text. */
+/* Sends a request. Returns true if the answer has this HTTP status and contains
+ * `text`. */
 static bool serve_is(const struct serve_rig *rig, const char *method,
 		     const char *target, const char *body, int status,
 		     const char *text)
@@ -97,7 +98,8 @@ static bool serve_commit(const struct serve_rig *rig, const char *commit,
 			text);
 }
 
-/* Returns the number that follows name in the answer, or 0. */
+/* Returns the number that follows `name` in the text, or 0 if the text does not
+ * contain name. */
 static long long serve_number(const char *text, const char *name)
 {
 	const char *at = strstr(text, name);
@@ -183,7 +185,8 @@ static void serve_table(const struct serve_rig *rig, const char *mode)
 	}
 }
 
-/* The record of node names port 1, where no process listens. */
+/* Tests registrations of the name "node". Its first record has port 1, where no
+ * process listens, so that another process may take the name. */
 static void serve_names(const struct serve_rig *rig)
 {
 	static const char target[] = "/metadata?key=mooncake%2Frpc_meta%2Fnode";
@@ -345,7 +348,8 @@ static void serve_leases(const struct serve_rig *rig)
 	      "invalid_renewal_is_400");
 }
 
-/* A lease of 2 s; the server is stopped for 3 s. */
+/* The server is stopped for 3 s, longer than the lease of 2 s. The key must not
+ * expire. */
 static void serve_suspended(const struct serve_rig *rig)
 {
 	int status;
@@ -357,7 +361,7 @@ static void serve_suspended(const struct serve_rig *rig)
 	      "another_lease_is_created");
 	kill(rig->proc.pid, SIGSTOP);
 	waitpid(rig->proc.pid, &status, WUNTRACED);
-	sleep(3); /* the test needs a suspension of this length */
+	sleep(3); /* longer than the lease */
 	kill(rig->proc.pid, SIGCONT);
 	ft_ok(serve_is(rig, "GET", "/metadata?key=s1", NULL, 200, "x"),
 	      "suspension_of_the_server_does_not_end_leases");
@@ -438,7 +442,8 @@ struct serve_counter {
 	bool fine;
 };
 
-/* Thread: increments the number under the key sum SERVE_ADDITIONS times. */
+/* The main function of a thread: increments the number under the key "sum"
+ * SERVE_ADDITIONS times, by commits that depend on the key's version. */
 static void *serve_count(void *arg)
 {
 	struct serve_counter *c = arg;
@@ -491,7 +496,7 @@ static void serve_race(const struct serve_rig *rig)
 
 /* --- limits and bad clients ---------------------------------------------- */
 
-/* Writes the target of a request whose key has 3000 letters. */
+/* Writes the target of a request with a key of 3000 letters to `target`. */
 static void serve_long_key(char target[4096])
 {
 	int n = snprintf(target, 4096, "/metadata?key=");
@@ -564,7 +569,8 @@ static void serve_memory(void)
 	ft_ok(serve_stop(&rig), "server_with_little_memory_ends");
 }
 
-/* Sends bytes that are not HTTP, and incomplete requests. */
+/* Sends bytes that are not HTTP, and incomplete requests. Other clients must
+ * not be affected. */
 static void serve_garbage(const struct serve_rig *rig)
 {
 	static const char *const bad[] = {

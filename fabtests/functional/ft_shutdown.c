@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* enableGracefulShutdown: what a process does before it ends because of a
- * signal or exit(). */
+/* enableGracefulShutdown: what a process does before it ends by a signal or by
+ * exit(). */
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@
 
 #define SHUT_MEM (64 * FX_MIB)
 
-/* The peers end while a job is running; its thread is never joined. */
+/* Suppresses reports of ThreadSanitizer: the peers end while a job is in
+ * progress, so its thread is never joined. */
 const char *__tsan_default_options(void)
 	__attribute__((visibility("default")));
 const char *__tsan_default_options(void)
@@ -23,7 +24,7 @@ const char *__tsan_default_options(void)
 	return "report_thread_leaks=0";
 }
 
-/* The test process is the initiator; the target lives through all cases. */
+/* The test process is the initiator. The same target is used in all cases. */
 struct shut_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -38,8 +39,8 @@ static bool shut_reaped(void *arg)
 	       peer->proc.pid;
 }
 
-/* Returns the exit code of the peer, or -1 if a signal ended it or it did not
- * end in time. */
+/* Waits until the peer has ended. Returns its exit code, or -1 if a signal
+ * ended it or it does not end in time. */
 static int shut_code(struct fx_peer *peer)
 {
 	int status;
@@ -69,8 +70,9 @@ static bool shut_gone(struct shut_rig *rig, const char *name)
 	return openSegmentNoCache(rig->engine, name) == -1;
 }
 
-/* Returns true if a write to the segment of an ended peer is refused, or fails
- * well before the slice timeout, because the peer has sent BYE. */
+/* Returns true if the peers of an ended process know that it has ended: a write
+ * to its segment is refused, or fails well before MC_SLICE_TIMEOUT, because the
+ * process has sent BYE. */
 static bool shut_told(struct shut_rig *rig, const struct fx_peer *peer,
 		      segment_id_t seg)
 {
@@ -99,7 +101,8 @@ static bool shut_peer(struct shut_rig *rig, struct fx_peer *peer,
 				   peer->mem.addr, FX_MIB, 0);
 }
 
-/* Starts a write of all the peer's memory to the target's memory. */
+/* Makes the peer start a write of all its memory to the target. Returns true on
+ * success. */
 static bool shut_writes(struct shut_rig *rig, struct fx_peer *peer,
 			uint64_t sequence)
 {
@@ -233,7 +236,8 @@ static void shut_forked(struct shut_rig *rig)
 		"child of a process that had threads");
 }
 #else
-/* A signal to a child ends only the child, and not its parent's engine. */
+/* A signal to a forked child must end the child only. The engine of its parent
+ * must not shut down. */
 static void shut_forked(struct shut_rig *rig)
 {
 	struct fx_peer peer;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * The same tests for every metadata store, each with a real server: processes
- * publish segments, open them and move bytes, while owners are killed, and while
- * the server is killed, stopped and wiped, and other users write keys. Arguments
- * are the stores to test; without any, all of them are tested.
+ * The same tests for every metadata store, each with a real server. Processes
+ * publish segments, open them and move bytes, while owners are killed, the
+ * server is killed, stopped and wiped, and other clients write keys. The
+ * arguments are the names of the stores to test; without arguments, all are
+ * tested.
  */
 
 #include <stdio.h>
@@ -17,14 +18,15 @@
 #include "fabtests/common/ft_server.h"
 #include "fabtests/functional/fx.h"
 
-#define STORE_MEM	(4 * FX_MIB)	/* memory of each process */
+#define STORE_MEM	(4 * FX_MIB)	/* size of the memory of each process */
 #define STORE_LEASE_MS	"2000"
 #define STORE_POLL_MS	"200"
 #define STORE_BUFFERS	10000
-#define STORE_SMALL	4096 /* bytes of each small buffer */
+#define STORE_SMALL	4096 /* size of each small buffer */
 #define STORE_PATIENT_S	"30"
 #define STORE_HASTY_S	"2"
-#define STORE_SLOW_MS	100		/* delay in each direction */
+/* delay of the relay in each direction, ms */
+#define STORE_SLOW_MS	100
 
 struct store_rig {
 	struct ft_server server;
@@ -42,7 +44,8 @@ static const char *store_said(void)
 	return err.text;
 }
 
-/* Starts a process that publishes its memory under name. */
+/* Starts a process that publishes its memory under `name`. Returns true on
+ * success. */
 static bool store_target(struct fx_peer *peer, const char *name)
 {
 	char own[64];
@@ -52,7 +55,8 @@ static bool store_target(struct fx_peer *peer, const char *name)
 	       !fx_ask(peer, "reg 0 %llu 1", (unsigned long long)STORE_MEM);
 }
 
-/* Writes to all memory of the peer through the segment and checks it. */
+/* Writes to the whole memory of the peer through the segment. Returns true if
+ * the bytes arrive. */
 static bool store_move(struct store_rig *rig, segment_id_t seg,
 		       struct fx_peer *peer)
 {
@@ -72,8 +76,9 @@ struct store_wait {
 	struct fx_peer *peer;
 };
 
-/* Opens the segment once. A request that the server did not answer is no
- * result, so the caller repeats it. */
+/* Opens the segment once. Returns true if its presence in the store is as
+ * expected (w->there). If the server does not answer, returns false, so that
+ * the caller repeats the call. */
 static bool store_open_is(void *arg)
 {
 	struct store_wait *w = arg;
@@ -100,8 +105,8 @@ static bool store_reached(void *arg)
 	return store_move(w->rig, w->seg, w->peer);
 }
 
-/* Runs te_meta. Returns true if it succeeds and prints a line that contains
- * want. */
+/* Runs te_meta with the arguments `args`. Returns true if it succeeds and
+ * prints a line that contains `want`. */
 static bool store_tool(const struct store_rig *rig, const char *args,
 		       const char *want)
 {
@@ -224,7 +229,8 @@ static void store_stopped(struct store_rig *rig)
 	fx_peer_stop(&target);
 }
 
-/* Every answer of the server takes a fifth of a second. */
+/* Tests a slow server: a relay makes each of its answers take a fifth of a
+ * second. */
 static void store_slow(struct store_rig *rig)
 {
 	const char *host = strstr(rig->server.conn, "127.0.0.1:");
@@ -266,7 +272,7 @@ static void store_garbage(struct store_rig *rig)
 	struct store_wait w = { rig, "clean", true, -1, &target };
 
 	if (!rig->server.kind->write)
-		return;	/* ft_zookeeper has these cases */
+		return;	/* ft_zookeeper has this case for ZooKeeper */
 	STORE_OK(rig, store_target(&target, "clean"), "another_target_publishes");
 	STORE_OK(rig, rig->server.kind->write(&rig->server, "mooncake/ram/clean",
 					      "{\"name\":[1,{") &&
@@ -285,19 +291,20 @@ static void store_garbage(struct store_rig *rig)
 	fx_peer_stop(&target);
 }
 
-/* Returns true if the listing contains the text or, where the server cannot
- * list keys, if the command fails. */
+/* Returns true if te_meta prints a line with `want`, or if it fails because the
+ * server cannot list keys. */
 static bool store_lists(struct store_rig *rig, const char *args,
 			const char *want)
 {
 	return store_tool(rig, args, want) != rig->server.kind->only_keys;
 }
 
-/* A Mooncake process shares the server. */
+/* Checks that engines refuse the segment of a Mooncake process in the same
+ * store, and that te_meta shows it. */
 static void store_mooncake(struct store_rig *rig)
 {
 	if (!rig->server.kind->write)
-		return; /* Mooncake has no back end for that product */
+		return; /* Mooncake does not support this product */
 	STORE_OK(rig, rig->server.kind->write(
 			      &rig->server, "mooncake/ram/cake",
 			      "{\"buffers\":[{\"addr\":4096,\"length\":64,"
@@ -315,7 +322,7 @@ static void store_mooncake(struct store_rig *rig)
 		 "te_meta_shows_a_mooncake_process");
 }
 
-/* Runs each command of te_meta. */
+/* Runs each command of te_meta and checks its output. */
 static void store_te_meta(struct store_rig *rig)
 {
 	char path[96], args[256], want[160];
@@ -369,7 +376,8 @@ static void store_clusters(struct store_rig *rig)
 	fx_peer_stop(&there);
 }
 
-/* Registers many buffers that are not adjacent. */
+/* Registers 10000 buffers that are not adjacent. Another process must be able
+ * to open the segment. */
 static void store_many(struct store_rig *rig)
 {
 	size_t len = 2UL * STORE_BUFFERS * STORE_SMALL;
@@ -396,7 +404,8 @@ static void store_many(struct store_rig *rig)
 		munmap(mem, len);
 }
 
-/* Makes the server require a password. Existing connections stay valid. */
+/* Makes the server require a password. Checks engines without it, with a wrong
+ * one and with the right one. */
 static void store_password(struct store_rig *rig)
 {
 	const struct ft_server_kind *kind = rig->server.kind;
@@ -424,7 +433,7 @@ static void store_password(struct store_rig *rig)
 	ft_server_password(&rig->server, NULL);
 }
 
-/* Returns true if the label of the peer has that range. */
+/* Returns true if te_segment_find finds exactly this range for the label. */
 static bool store_label_is(struct store_rig *rig, segment_id_t seg,
 			   const char *label, uint64_t addr, uint64_t len)
 {
@@ -435,8 +444,8 @@ static bool store_label_is(struct store_rig *rig, segment_id_t seg,
 	       n == 1 && b.addr == addr && b.length == len;
 }
 
-/* Finds labels in a short descriptor and in a long one: a descriptor with 5000
- * labels does not fit into a node of ZooKeeper. */
+/* Looks up labels in a small descriptor and in a large one. The large one has
+ * 5000 labels and does not fit into a ZooKeeper node. */
 static void store_labels(struct store_rig *rig)
 {
 	unsigned long long half = STORE_MEM / 2;

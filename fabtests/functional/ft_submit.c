@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Scatter/gather requests and atomics with te_submit, between two and three
+/* Scatter/gather requests and atomics of te_submit, with two or three
  * processes. */
 
 #include <stdio.h>
@@ -63,7 +63,8 @@ static void submit_over_shm(void)
 	submit_rig_stop(&rig);
 }
 
-/* With a shared secret the messages that carry the atomics are signed. */
+/* Runs tests with a shared secret: the messages with the atomics are signed
+ * then. */
 static void submit_with_secret(void)
 {
 	char path[] = "/tmp/ft_submit.XXXXXX";

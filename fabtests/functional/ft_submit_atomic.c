@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Atomics: their results, and that each of many concurrent ones is applied
+/* Atomics: their results, and that each of many concurrent ones is executed
  * exactly once. */
 
 #include <pthread.h>
@@ -39,8 +39,8 @@ static uint64_t atomic_read(const unsigned char *p, unsigned int width)
 	return width == 4 ? narrow : v;
 }
 
-/* Runs one atomic and checks the value at the target and the result. Poison
- * surrounds both, so that writes outside them are noticed. */
+/* Runs one atomic. Returns true if the value at the target and the result are
+ * right. Both are surrounded by poison, which must not change. */
 static bool atomic_one(struct submit_rig *rig, segment_id_t seg,
 		       unsigned char *there, uint64_t addr,
 		       const struct atomic_case *c, unsigned int width)
@@ -92,8 +92,8 @@ static bool atomic_each(struct submit_rig *rig, segment_id_t seg,
 	return good;
 }
 
-/* Checks that an atomic which the target refuses has an error record and
- * changes nothing. */
+/* Checks that an atomic outside of registered memory fails with an error record
+ * and changes nothing. */
 static void atomic_refused(struct submit_rig *rig)
 {
 	struct te_local local = { rig->mem.p, 8 };
@@ -156,9 +156,9 @@ static bool count_add(struct fx_peer *other, struct fx_counted *sum)
 	return true;
 }
 
-/* Two processes with COUNT_THREADS threads each add 1 repeatedly. The old
- * values that the n additions return must be 0 to n - 1, each exactly once;
- * their sum is checked. */
+/* Two processes with COUNT_THREADS threads each add 1 to the same number, n
+ * times in total. Each value from 0 to n - 1 must be returned once as the old
+ * value; the test checks the sum of these values. */
 static void count_contended(struct submit_rig *rig, struct fx_peer *other,
 			    int seg, unsigned int width)
 {
@@ -193,8 +193,8 @@ static void count_contended(struct submit_rig *rig, struct fx_peer *other,
 	      rig->way);
 }
 
-/* The target's own threads add to the same counter, with __atomic builtins and
- * with te_submit to LOCAL_SEGMENT. */
+/* A peer adds to a number of this process, while threads of this process add to
+ * it with __atomic builtins and with te_submit to LOCAL_SEGMENT. */
 static void count_with_target(struct submit_rig *rig, struct fx_peer *other,
 			      int seg)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Invalid requests to te_submit: the call returns a code and an error text, and
- * no task is created. */
+/* Invalid requests to te_submit. The call must return a code and an error
+ * record, and must not create a task. */
 
 #include <stddef.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ static bool bad_refused(struct submit_rig *rig, batch_id_t id,
 	return false;
 }
 
-/* Returns true if the request is refused and the error text contains says, the
- * field and its value. */
+/* Returns true if the request is refused with an error text that contains
+ * `says`: the field and its value. */
 static bool bad_names(struct submit_rig *rig, const struct te_request *req,
 		      uint64_t flags, const char *says)
 {
@@ -91,7 +91,7 @@ static void bad_requests(struct submit_rig *rig)
 	struct te_remote r0 = { there, 0 }, rodd = { there + 4, 8 };
 	struct te_remote rwrap = { UINT64_MAX - 3, 8 };
 	struct te_remote rtwo[2] = { r8, r8 };
-	/* The sum of the lengths overflows 64 bits. */
+	/* The sum of these lengths overflows 64 bits. */
 	struct te_remote huge[3] = { { 1, UINT64_MAX / 2 },
 				     { 1, UINT64_MAX / 2 }, { there, 10 } };
 	segment_id_t seg = rig->seg;
@@ -205,7 +205,7 @@ static void bad_calls(struct submit_rig *rig)
 	ft_ok(te_submit(e, id, reqs, size, 3, 0) == 2 &&
 		      te_submit(e, id, reqs, size, SIZE_MAX, 0) == 2,
 	      "submit_of_more_than_the_batch_holds_is_2");
-	/* All requests of a call are accepted, or none. */
+	/* If one request of a call is invalid, none may be accepted. */
 	reqs[1].opcode = 77;
 	ft_ok(te_submit(e, id, reqs, size, 2, 0) == 1 &&
 	      !freeBatchID(e, id), "one_bad_request_refuses_all");
@@ -224,7 +224,7 @@ static void stale_handles(struct submit_rig *rig)
 	batch_id_t id = allocateBatchID(rig->engine, 1);
 	transfer_engine_t gone = fx_engine(NULL);
 
-	/* Iov entries may overlap, on either side. */
+	/* Iov entries of a request may overlap, on both sides. */
 	ft_ok(fx_submit(rig->engine, &req, NULL) == STATUS_COMPLETED &&
 	      fx_buf_guards(&rig->target.mem), "overlapping_pieces_are_moved");
 	freeBatchID(rig->engine, id);
@@ -233,7 +233,8 @@ static void stale_handles(struct submit_rig *rig)
 	id = allocateBatchID(rig->engine, 1);
 	req.target_id = openSegment(rig->engine, rig->target.name);
 	closeSegment(rig->engine, req.target_id);
-	/* The segment is still open if both calls returned the same id. */
+	/* Both calls may return the same id. Then that segment is still open,
+	 * so use another id. */
 	if (req.target_id == rig->seg)
 		req.target_id++;
 	ft_ok(te_submit(rig->engine, id, &req, sizeof(req), 1, 0) == 1,
@@ -245,8 +246,8 @@ static void stale_handles(struct submit_rig *rig)
 	freeBatchID(rig->engine, id);
 }
 
-/* Submits elements that are longer than struct te_request, as a program that is
- * built with a newer header does. */
+/* Submits elements that are longer than struct te_request, as a program does
+ * that was built with a newer header. */
 static void longer_elements(struct submit_rig *rig)
 {
 	struct te_local local = { rig->mem.p, 8 };
@@ -278,8 +279,7 @@ static void longer_elements(struct submit_rig *rig)
 	      "longer_requests_are_accepted_if_the_rest_is_0");
 }
 
-/* Checks atomics within the process in an engine without rails. Kernel copies
- * have no atomics. */
+/* Checks atomics inside the process with an engine without rails. */
 static void no_rail(void)
 {
 	transfer_engine_t e = fx_engine(NULL);

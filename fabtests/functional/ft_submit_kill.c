@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Law 13, seen by the application: while atomics run, the target is killed or
- * stopped. The target's counter must agree with the reported statuses. */
+/* Law 13 as the application sees it. While atomics are in progress, the target
+ * is killed or stopped. The number at the target must agree with the reported
+ * statuses. */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -16,8 +17,10 @@ struct kill_run {
 	struct fx_count count;
 	struct fx_counted got;
 	pthread_t thread;
-	uint64_t *number;	/* the counter, in the target's memory */
-	uint64_t goal;		/* value that kill_counted() waits for */
+	uint64_t *number;	/* the number to which the atomics add, in the
+				 * target's memory */
+	uint64_t goal;		/* value of the number that kill_counted waits
+				 * for */
 };
 
 static void *kill_main(void *arg)
@@ -35,8 +38,8 @@ static bool kill_counted(void *arg)
 	return __atomic_load_n(run->number, __ATOMIC_SEQ_CST) >= run->goal;
 }
 
-/* Starts a thread that adds to a counter of the target. Returns true once some
- * additions have been applied. */
+/* Starts a thread that adds 1 to a number of the target repeatedly. Returns
+ * true when some additions have been executed. */
 static bool kill_start(struct submit_rig *rig, struct fx_peer *target,
 		       segment_id_t seg, struct kill_run *run)
 {
@@ -61,8 +64,8 @@ static void kill_stop(struct kill_run *run)
 	pthread_join(run->thread, NULL);
 }
 
-/* Returns true if every COMPLETED addition was applied, and every applied one
- * is reported as COMPLETED or as having an unknown outcome. */
+/* Returns true if each COMPLETED addition was executed, and no others except
+ * those that are reported with an unknown outcome. */
 static bool kill_agrees(const struct kill_run *run)
 {
 	uint64_t number = *run->number;
@@ -96,8 +99,9 @@ static void kill_target(struct submit_rig *rig)
 	fx_peer_drop(&target);
 }
 
-/* The target unregisters the counter's memory while atomics run. The counter
- * must not change after unregisterLocalMemory has returned. */
+/* The target unregisters the memory of the number while additions are in
+ * progress. The number must not change after unregisterLocalMemory has
+ * returned. */
 void submit_unregister(struct submit_rig *rig)
 {
 	struct timespec pause = { .tv_nsec = 100000000 };
@@ -114,7 +118,7 @@ void submit_unregister(struct submit_rig *rig)
 	good = kill_start(rig, &target, seg, &run) &&
 	       !fx_ask(&target, "unreg 0");
 	then = __atomic_load_n(run.number, __ATOMIC_SEQ_CST);
-	/* Late atomics would arrive during this pause. */
+	/* Late additions would arrive during this time. */
 	nanosleep(&pause, NULL);
 	kill_stop(&run);
 	good = good && *run.number == then;
@@ -125,8 +129,8 @@ void submit_unregister(struct submit_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-/* Stops the target for longer than the retry interval of a message, so that
- * messages are sent again. */
+/* Stops the target for longer than the interval after which the initiator
+ * repeats messages. Each addition must be executed once. */
 static void stop_target(struct submit_rig *rig)
 {
 	struct timespec pause = { .tv_nsec = 300000000 };
@@ -142,7 +146,7 @@ static void stop_target(struct submit_rig *rig)
 	good = kill_start(rig, &target, seg, &run);
 	for (int i = 0; good && i < 3; i++) {
 		good = fx_peer_pause(&target);
-		/* The initiator repeats its messages during this pause. */
+		/* The initiator repeats its messages during this time. */
 		nanosleep(&pause, NULL);
 		fx_peer_resume(&target);
 		run.goal = *run.number + 3 * KILL_DEPTH;
@@ -157,9 +161,9 @@ static void stop_target(struct submit_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-/* Submits the request until it ends with another status than TIMEOUT, up to ten
- * times, because a loaded machine may be slower than the engine's timeout.
- * Returns true if it completed, and adds the attempts to *tries. */
+/* Submits the request up to ten times, until it ends with another status than
+ * TIMEOUT. (A loaded machine may be slower than the timeout of the engine.)
+ * Returns true if it completes. Adds the number of attempts to *tries. */
 static bool stop_submit(struct submit_rig *rig, const struct te_request *req,
 			unsigned int *tries)
 {
@@ -174,8 +178,8 @@ static bool stop_submit(struct submit_rig *rig, const struct te_request *req,
 	return false;
 }
 
-/* Stops the target for longer than the timeout. The atomic ends in bounded time
- * as unknown and unfenced. */
+/* Stops the target for longer than the timeout. The atomic must end in limited
+ * time, with an unknown outcome and unfenced. */
 static void stop_for_good(struct submit_rig *rig)
 {
 	struct te_local local = { rig->mem.p, 8 };
@@ -187,7 +191,9 @@ static void stop_for_good(struct submit_rig *rig)
 	};
 	struct te_error err = { 0 };
 	struct fx_peer target;
-	unsigned int tries = 1;		/* the attempt with unknown outcome */
+	/* number of additions that may have been executed; starts with the one
+	 * whose outcome is unknown */
+	unsigned int tries = 1;
 	bool good;
 
 	if (!ft_ok(fx_target_start(&target, FX_MIB), "another_target_starts"))
@@ -213,8 +219,8 @@ static void stop_for_good(struct submit_rig *rig)
 
 /* --- a target that kernel copies reach too -------------------------------- */
 
-/* The target is killed, so it sends no BYE. The initiator learns from the
- * kernel that the process has ended. */
+/* Rig for a target on the same host that is killed, so that it sends no BYE.
+ * The kernel tells the initiator that the process has ended. */
 struct kill_near {
 	transfer_engine_t engine;
 	struct fx_peer target;
@@ -222,7 +228,7 @@ struct kill_near {
 	struct te_remote remote;
 	struct te_request add;
 	unsigned char blob[65536];	/* exported descriptor of the target */
-	size_t size;			/* size of the blob, bytes */
+	size_t size;			/* size of the blob in bytes */
 };
 
 static bool near_start(struct submit_rig *rig, struct kill_near *n)
@@ -284,8 +290,8 @@ static bool near_write_fails(struct submit_rig *rig, struct kill_near *n)
 	return fx_job_free(&job) && good;
 }
 
-/* Kills the target, and checks what each call then returns. met: the rails
- * were connected to the target before. */
+/* Kills the target and checks what each call returns afterwards. `met` is true
+ * if the rails have been connected to the target before. */
 static void near_calls(struct submit_rig *rig, bool met)
 {
 	static char text[] = "x";
@@ -321,9 +327,9 @@ struct near_wait {
 	struct fx_job job;
 };
 
-/* Returns true once the job has ended. A write that fails because the process
- * has ended makes a worker notify the data plane. Each call writes again, so
- * that the data plane is notified again if necessary. */
+/* Returns true if the job has ended. Makes a write before, which fails because
+ * the process has ended; the failure makes a worker notify the data plane. The
+ * test calls this function repeatedly. */
 static bool near_ended(void *arg)
 {
 	struct near_wait *w = arg;
@@ -331,8 +337,9 @@ static bool near_ended(void *arg)
 	return near_write_fails(w->rig, w->near) && fx_job_poll(&w->job);
 }
 
-/* Sends an atomic to a stopped target, and kills the target after ms. Sets
- * *unknown if the atomic had been sent by then, so that its outcome is
+/* Submits an atomic to a stopped target and kills the target after `ms`.
+ * Returns true if the atomic fails in time with the right error. Sets *unknown
+ * to true if the atomic had been sent before the kill, so that its outcome is
  * unknown. */
 static bool near_killed(struct submit_rig *rig, unsigned int ms, bool *unknown)
 {
@@ -365,8 +372,9 @@ static bool near_killed(struct submit_rig *rig, unsigned int ms, bool *unknown)
 	return good;
 }
 
-/* Repeats the test with longer pauses until the atomic was sent before the
- * kill. The progress thread sends it, and may be late on a busy machine. */
+/* Repeats near_killed with increasing times until the atomic was sent before
+ * the kill. The progress thread sends it, and may be late on a loaded
+ * machine. */
 static void near_under_way(struct submit_rig *rig)
 {
 	bool good = true, unknown = false;
@@ -385,8 +393,8 @@ void submit_near(struct submit_rig *rig)
 	near_under_way(rig);
 }
 
-/* Runs the tests that wait for a timeout with an engine whose timeout is
- * short. */
+/* Runs the tests that wait for MC_SLICE_TIMEOUT, with an engine that has a
+ * short one. */
 static void kill_hasty(struct submit_rig *rig)
 {
 	transfer_engine_t patient = rig->engine;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Requests with random iov entries. The test applies each request byte by byte
- * to copies of both memories. Afterwards it compares every byte with the
- * copies, also those between the entries.
+ * Requests with random iov entries. The test executes each request byte by byte
+ * on copies of the local and the remote memory. Then every byte of both
+ * memories must equal the copies, also between the entries.
  */
 
 #include <stdlib.h>
@@ -18,13 +18,17 @@
 struct pieces_rig {
 	struct submit_rig *rig;
 	segment_id_t seg;
-	unsigned char *there;		/* remote side, as mapped here */
-	uint64_t there_addr;		/* address of the remote side in its
+	unsigned char *there;		/* the remote memory, as this process
+					 * has mapped it */
+	uint64_t there_addr;		/* address of the remote memory in its
 					 * process */
 
-	uint64_t local_at;		/* offset of the local side */
-	uint64_t len;			/* bytes of each side */
-	unsigned char *want_local, *want_remote;	/* expected contents */
+	uint64_t local_at;		/* offset in rig->mem at which the local
+					 * memory of the test starts */
+	uint64_t len;			/* size of the local and of the remote
+					 * memory */
+	/* expected contents of both memories */
+	unsigned char *want_local, *want_remote;
 };
 
 struct pieces_list {
@@ -38,8 +42,8 @@ static uint64_t pieces_below(struct pieces_rig *p, uint64_t n)
 	return ft_random(&p->rig->random) % n;
 }
 
-/* Puts the numbers of n cells into random order. Each iov entry lies in a cell
- * of its own, so that no two entries overlap. */
+/* Sets `cell` to the numbers from 0 to n - 1 in random order. Each iov entry
+ * lies in a cell of its own, so that no two entries overlap. */
 static void pieces_shuffle(struct pieces_rig *p, unsigned int *cell,
 			   unsigned int n)
 {
@@ -54,8 +58,8 @@ static void pieces_shuffle(struct pieces_rig *p, unsigned int *cell,
 	}
 }
 
-/* Makes one random request of a batch. Each request has a stripe of its own in
- * both memories. */
+/* Makes one random request of a batch. The requests of a batch use different
+ * stripes of both memories. */
 static void pieces_make(struct pieces_rig *p, struct pieces_list *l,
 			unsigned int stripe)
 {
@@ -90,7 +94,7 @@ static void pieces_make(struct pieces_rig *p, struct pieces_list *l,
 		l->remote[r->remote_count].length = len < left ? len : left;
 		left -= l->remote[r->remote_count].length;
 	}
-	/* If the remote entries are too short, shorten the local side. */
+	/* If the remote entries hold fewer bytes, shorten the local ones. */
 	while (left) {
 		struct te_local *last = &l->local[r->local_count - 1];
 		uint64_t cut = last->length < left ? last->length : left;
@@ -101,7 +105,7 @@ static void pieces_make(struct pieces_rig *p, struct pieces_list *l,
 	}
 }
 
-/* Applies the request to the expected contents, one byte at a time. */
+/* Executes the request on the expected contents, one byte at a time. */
 static void pieces_expect(struct pieces_rig *p, const struct pieces_list *l)
 {
 	uint32_t a = 0, b = 0;
@@ -170,7 +174,7 @@ static bool pieces_round(struct pieces_rig *p, struct pieces_list *l,
 	job.id = allocateBatchID(job.engine, PIECES_BATCH);
 	ret = te_submit(job.engine, job.id, reqs, sizeof(reqs[0]),
 			PIECES_BATCH, 0);
-	/* The caller may reuse the arrays once te_submit has returned. */
+	/* The caller may reuse the arrays as soon as te_submit has returned. */
 	for (unsigned int i = 0; i < PIECES_BATCH; i++) {
 		memset(l[i].local, 0xff, sizeof(l[i].local));
 		memset(l[i].remote, 0xff, sizeof(l[i].remote));
@@ -198,8 +202,8 @@ static void pieces_random(struct pieces_rig *p, const char *where)
 	free(l);
 }
 
-/* Writes from three local regions to a range that crosses the border between
- * two regions of the target, and reads it back. */
+/* Writes from three local regions to a range that lies in two adjacent regions
+ * of the target, and reads it back. */
 static void pieces_across_regions(struct submit_rig *rig)
 {
 	uint64_t part = SUBMIT_MEM / SUBMIT_REGIONS, len = 3000;
@@ -264,7 +268,7 @@ static void pieces_large(struct submit_rig *rig)
 	free(there);
 }
 
-/* Checks that a request fails if one of its remote entries is not registered
+/* Checks that a request fails if a part of one remote entry is not registered
  * at the target. */
 static void pieces_refused(struct submit_rig *rig)
 {
@@ -293,7 +297,7 @@ void submit_pieces(struct submit_rig *rig)
 	};
 
 	pieces_random(&p, "to_the_target");
-	/* A kernel copy must stay within one region, as for single requests. */
+	/* With kernel copies, a range must lie in a single region. */
 	if (strcmp(rig->way, "auto_discover"))
 		pieces_across_regions(rig);
 	pieces_large(rig);
