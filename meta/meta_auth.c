@@ -4,7 +4,8 @@
 #include "meta/meta_int.h"
 #include "meta/meta_wire.h"
 
-/* Proof of the shared secret; the protocol is in meta_wire.h. */
+/* Computes keys, proofs and tags from the shared secret. meta_wire.h describes
+ * the protocol. */
 
 static_assert(META_WIRE_TAG == TEI_MAC_SIZE, "wire format");
 

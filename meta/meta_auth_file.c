@@ -30,8 +30,8 @@ int meta_auth_file_read(const char *setting, const char *file, char **out,
 				    "%s=%.64s: %s", setting, file,
 				    strerror(errno));
 	auth_check_mode(setting, file, fileno(f));
-	setvbuf(f, NULL, _IONBF, 0); /* without a buffer, so that no copy of the
-				      * secret stays in memory */
+	setvbuf(f, NULL, _IONBF, 0); /* no buffer, because a copy of the secret
+				      * would stay in its memory */
 	if (!fgets(line, sizeof(line), f))
 		line[0] = 0;
 	fclose(f);

@@ -45,8 +45,9 @@ static int bind_one(const struct sockaddr *sa, socklen_t len, uint32_t backlog)
 }
 
 /*
- * Tries the port `first`, unless it is 0. Then tries each port of the range
- * once, beginning with a random one.
+ * Binds a port at the address sa. Tries the port "first", unless it is 0, and
+ * then each port of the range once, beginning with a random one. Returns a
+ * listening socket, or a negative errno.
  */
 static int bind_range(const struct tei_meta_server_config *config,
 		      uint16_t first, struct sockaddr *sa, socklen_t len)
@@ -72,17 +73,16 @@ static int bind_range(const struct tei_meta_server_config *config,
 	return fd;
 }
 
-/* Returns the rank of an address; lower is better. */
+/* Returns the rank of an address, 0 to 3. The address with the lowest rank is
+ * used. */
 static int bind_rank(const struct addrinfo *a, bool ipv6)
 {
 	return (meta_address_loopback(a->ai_addr) ? 2 : 0) +
 	       ((a->ai_family == AF_INET6) == ipv6 ? 0 : 1);
 }
 
-/*
- * Binds the best address that belongs to this host. Returns a listening socket
- * or -errno.
- */
+/* Binds the address with the lowest rank that belongs to this host. Returns a
+ * listening socket, or a negative errno. */
 static int bind_best(const struct tei_meta_server_config *config, uint16_t port,
 		     struct addrinfo *list)
 {

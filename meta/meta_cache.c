@@ -15,26 +15,26 @@
 #include "util/thread.h"
 
 /*
- * Segments by name (hash table) and by id (array of slots). One lock guards
- * everything and is never held during a fetch.
+ * The cache finds segments by name (in a hash table) and by id (in an array of
+ * slots). One lock guards both, and is never held during a fetch.
  *
- * Fetches are numbered per segment. A call that needs a fetch waits for a
- * certain number: an open without "fresh" for the fetch in progress, an open
- * with "fresh" for one that starts later. If no fetch is in progress, the
- * calling thread runs it. A segment stays while it has references (opens) or
- * pins (calls).
+ * Fetches are numbered per segment. Each call that needs a fetch waits until a
+ * fetch with a certain number has completed: an open without "fresh" waits for
+ * the fetch in progress, an open with "fresh" for the next one. If no fetch is
+ * in progress, the calling thread runs it. A segment stays in the cache while
+ * it has references (one per open) or pins (one per call that uses it).
  *
- * Each open segment has the data of the cache's user in its slot. The user of
- * the cache supplies two callbacks: attach brings the user's data of a segment
- * up to date, detach frees the data. Each call that may have changed a
- * descriptor calls attach afterwards. For one segment, attach runs in one
- * thread at a time and always gets the newest descriptor. The last close
- * removes the data from the slot and calls detach. If attach is still running
- * then, its thread calls detach after attach has returned.
+ * The slot of each open segment contains the data of the cache's user, who
+ * supplies two callbacks: attach brings the data of a segment up to date,
+ * detach frees the data. Each call that may have changed a descriptor calls
+ * attach afterwards. For one segment, attach runs in one thread at a time and
+ * always receives the newest descriptor. The last close removes the data from
+ * the slot and calls detach. If attach is running at this time, the thread that
+ * runs it calls detach after attach has returned.
  *
- * Ids: generation << TEI_META_SLOT_BITS | slot. Freed slots are queued and
- * reused only if CACHE_REUSE_AFTER of them are waiting or no unused slot is
- * left, with the next generation.
+ * An id is generation << TEI_META_SLOT_BITS | index of the slot. Freed slots
+ * wait in a queue. A slot is used again, with the next generation, only if at
+ * least CACHE_REUSE_AFTER slots are waiting or all slots have been used.
  */
 
 #define CACHE_REUSE_AFTER	1024
@@ -43,7 +43,8 @@
 #define CACHE_CHUNK		1024u /* slots of one allocation */
 #define CACHE_CHUNKS		(TEI_META_SLOTS / CACHE_CHUNK)
 
-/* Guarded by the cache's lock, except name, which does not change. */
+/* A segment of the cache. The cache's lock guards it, except name, which does
+ * not change. */
 struct cache_segment {
 	struct tei_list link; /* element of the list of its hash
 			       * bucket */
@@ -56,16 +57,20 @@ struct cache_segment {
 					 * segment */
 	struct tei_meta_desc *desc;	/* descriptor, or NULL if it was not
 					 * fetched yet */
-	bool forgotten;			/* the next open must fetch the
-					 * descriptor again */
-	bool self;			/* the segment is this process */
+	bool forgotten;			/* tei_meta_cache_forget was called: the
+					 * next open must fetch the descriptor
+					 * again */
+	bool self;			/* the segment is the one of this
+					 * process */
 	bool fetching;
 	bool attaching;
 	uint64_t started, done;		/* numbers of the fetch that started
 					 * last and of the one that completed
 					 * last, from 1 */
-	int result;			/* result of fetch number done */
-	struct tei_err err;		/* error record of fetch number done */
+	int result;			/* result of the fetch whose number is
+					 * done */
+	struct tei_err err;		/* error of the fetch whose number is
+					 * done */
 };
 
 struct cache_slot {
@@ -87,7 +92,7 @@ struct tei_meta_cache {
 	const struct tei_meta_cache_ops *ops; /* callbacks of the cache's user,
 					       * or NULL */
 	void *arg;
-	/* row 2 of docs/LOCKING.md: guards the members below and the
+	/* row 2 of docs/LOCKING.md: guards the members below, the slots and the
 	 * segments */
 	struct tei_mutex lock;
 	pthread_cond_t fetched;
@@ -97,13 +102,13 @@ struct tei_meta_cache {
 	uint32_t segment_count;		/* number of segments in the hash
 					 * table */
 	uint32_t open_count;		/* number of segments that have an id */
-	/*
-	 * each element is atomic and set once; slot 0 is that of the own
-	 * segment
-	 */
+	/* arrays of CACHE_CHUNK slots each; each pointer is atomic and set
+	 * once; slot 0 belongs to the segment of this process */
 	struct cache_slot *chunks[CACHE_CHUNKS];
-	uint32_t slot_used;		/* first slot that was never used */
-	/* queue of free slots; 0 means no slot */
+	uint32_t slot_used;		/* index of the first slot that was
+					 * never used */
+	/* queue of free slots: indices of the first and the last one (0: none),
+	 * and their number */
 	uint32_t free_first, free_last, free_count;
 };
 
@@ -138,8 +143,8 @@ static struct tei_list *cache_buckets_new(uint32_t count)
 	return b;
 }
 
-/* Enlarges the hash table. If memory is short, the table stays as it is and its
- * chains become longer. */
+/* Doubles the number of hash buckets. If memory is short, the number stays, and
+ * the lists of the buckets become longer. */
 static void cache_rehash(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
 {
 	uint32_t count = 2 * c->bucket_count, i;
@@ -190,15 +195,18 @@ static void cache_segment_free(struct cache_segment *s)
 
 /* --- ids ----------------------------------------------------------------- */
 
-/* Returns a slot that has been used. */
+/* Returns the slot with the index "at". Its chunk must exist. */
 static struct cache_slot *cache_slot(const struct tei_meta_cache *c,
 				     uint32_t at)
 {
 	return &c->chunks[at / CACHE_CHUNK][at % CACHE_CHUNK];
 }
 
-/* Makes sure that slot `at` exists. Chunks are never moved, because
- * tei_meta_cache_data reads slots without the lock. */
+/*
+ * Allocates the chunk that contains the slot "at", if it does not exist yet.
+ * Returns false if memory is short. Chunks are never moved, because
+ * tei_meta_cache_data reads slots without the lock.
+ */
 static bool cache_slots_grow(struct tei_meta_cache *c, uint32_t at)
 	TEI_REQUIRES(c->lock)
 {
@@ -277,7 +285,7 @@ static bool cache_id_make(struct tei_meta_cache *c, struct cache_segment *s)
 	return true;
 }
 
-/* Takes the data of the cache's user out of a slot and returns it. */
+/* Removes the data of the cache's user from a slot and returns the data. */
 static void *cache_take_data(struct cache_slot *slot)
 {
 	void *data = slot->data;
@@ -286,7 +294,7 @@ static void *cache_take_data(struct cache_slot *slot)
 	return data;
 }
 
-/* Calls detach. Releases the lock during the call. */
+/* Calls detach, unless data is NULL. Releases the lock during the call. */
 static void cache_detach(struct tei_meta_cache *c, void *data)
 	TEI_REQUIRES(c->lock)
 {
@@ -297,8 +305,11 @@ static void cache_detach(struct tei_meta_cache *c, void *data)
 	tei_mutex_lock(&c->lock);
 }
 
-/* Frees the segment if it has neither references nor pins. May drop the lock at
- * the end. */
+/*
+ * If the segment has no references, frees its id and slot, and calls detach. If
+ * it has no pins either, frees the segment. May release the lock at the end,
+ * during detach.
+ */
 static void cache_settle(struct tei_meta_cache *c, struct cache_segment *s)
 	TEI_REQUIRES(c->lock)
 {
@@ -332,7 +343,8 @@ static bool cache_is_local(const struct tei_meta_cache *c,
 	       !strcmp(desc->name, c->local->name);
 }
 
-/* Replaces the descriptor of s. Returns the old one. */
+/* Makes desc the descriptor of s. Returns the old descriptor, whose reference
+ * the caller then owns. */
 static struct tei_meta_desc *cache_replace(struct cache_segment *s,
 					   struct tei_meta_desc *desc)
 {
@@ -343,9 +355,10 @@ static struct tei_meta_desc *cache_replace(struct cache_segment *s,
 }
 
 /*
- * Runs one fetch and releases the lock meanwhile. The caller has pinned s. A
- * call of tei_meta_cache_forget during the fetch stays effective, and so does a
- * newer descriptor from tei_meta_cache_put.
+ * Runs one fetch. Releases the lock meanwhile. The caller has pinned s. If
+ * tei_meta_cache_forget is called during the fetch, the next open fetches the
+ * descriptor again. If tei_meta_cache_put sets a newer descriptor during the
+ * fetch, that descriptor stays.
  */
 static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 			uint64_t deadline_ns) TEI_REQUIRES(c->lock)
@@ -399,9 +412,10 @@ static int cache_wait(struct tei_meta_cache *c, uint64_t deadline_ns)
 }
 
 /*
- * Makes sure that fetch number `need` or a later one has run. Returns the
- * result of that fetch. If the fetch has failed, the thread that ran it has
- * logged the error.
+ * Waits until the fetch whose number is "need", or a later one, has completed;
+ * runs a fetch itself if none is in progress. Returns the result of the last
+ * completed fetch. Does not log an error of that fetch, because the thread that
+ * has run it has logged it.
  */
 static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
 		       uint64_t need, uint64_t deadline_ns, struct tei_err *err)
@@ -590,8 +604,8 @@ void tei_meta_cache_set_local(struct tei_meta_cache *c,
 	tei_meta_desc_unref(old);
 }
 
-/* Returns the segment of that name with one more pin. Creates the segment if it
- * is not in the cache. */
+/* Returns the segment "name" with one more pin, or NULL if memory is short.
+ * Creates the segment if it is not in the cache. */
 static struct cache_segment *cache_pin(struct tei_meta_cache *c,
 				       const char *name) TEI_REQUIRES(c->lock)
 {
@@ -604,7 +618,8 @@ static struct cache_segment *cache_pin(struct tei_meta_cache *c,
 	return s;
 }
 
-/* Returns the id of s with one more reference. s has a descriptor. */
+/* Adds a reference to s, which has a descriptor, and sets *id to the id of s.
+ * Creates the id if s has none. */
 static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 		       int32_t *id, struct tei_err *err) TEI_REQUIRES(c->lock)
 {
@@ -685,9 +700,11 @@ int tei_meta_cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
 	return rc;
 }
 
-/* Checks a descriptor that the caller supplies for s. Returns 0 if s may use
- * it. An older descriptor of the same process is accepted here and ignored
- * later. */
+/*
+ * Checks a descriptor that the caller supplies for s. Returns 0 if the
+ * descriptor is acceptable. An older descriptor of the same process is
+ * acceptable, but tei_meta_cache_put does not use it.
+ */
 static int cache_put_check(const struct cache_segment *s,
 			   const struct tei_meta_desc *desc, bool replace,
 			   struct tei_err *err)
@@ -883,9 +900,7 @@ int tei_meta_cache_refresh_name(struct tei_meta_cache *c, const char *name,
 
 /* --- refreshing all ------------------------------------------------------ */
 
-/*
- * State of one sync call, shared by its threads; freed after they are joined.
- */
+/* The state of one call of tei_meta_cache_sync, which its threads share. */
 struct cache_sync {
 	struct tei_meta_cache *cache;	/* constant */
 	uint64_t timeout_ns;

@@ -20,13 +20,13 @@
 #include "util/log.h"
 #include "util/text.h"
 
-/* Time limit of the first attempt. */
+/* time limit of the first attempt to connect to an address */
 #define CLIENT_TRY_NS (400 * TEI_NS_PER_MS)
 
 /*
- * One request and its reply; each call has a connection of its own. With a
- * secret, both sides exchange nonces first. The call records an error as code
- * and text, and reports it once, at the end.
+ * One request and its reply, over a connection of its own. If there is a
+ * secret, the two sides first exchange nonces. The functions below store the
+ * first error in the call; client_call reports it once, at the end.
  */
 struct client_call {
 	const char *endpoint;
@@ -46,8 +46,9 @@ struct client_call {
 	size_t reply_len;
 	int prov_errno;			/* errno, or the code that the peer has
 					 * sent */
-	int hint;			/* errno or code from which tei_hint
-					 * makes the hint, or 0 */
+	int hint;			/* value from which tei_hint makes the
+					 * hint of the error: an errno or a
+					 * TEI_HINT_…; 0: no hint */
 	bool connected;			/* the connection was established */
 	char why[META_WIRE_ERROR_TEXT + 1];
 };
@@ -70,8 +71,7 @@ static int client_fail(struct client_call *c, int code, const char *why)
 
 static int client_too_long(struct client_call *c, size_t len, size_t max)
 {
-	/* an ERROR frame has a limit of its own, which the setting does not
-	 * change */
+	/* the setting MC_HANDSHAKE_MAX_LENGTH does not limit ERROR frames */
 	if (max != c->reply_max || c->reply_type != META_WIRE_DESC)
 		return client_fail(c, TEI_ERR_REJECTED, "answer too long");
 	snprintf(c->why, sizeof(c->why),
@@ -107,7 +107,8 @@ static int client_wait(struct client_call *c, int fd, short events,
 	return n < 0 ? client_errno(c, errno) : 0;
 }
 
-/* Returns true for a link-local address without an interface (scope id). */
+/* Returns true for an IPv6 link-local address that lacks the interface (scope
+ * id), without which no connection is possible. */
 static bool client_lacks_zone(const struct sockaddr *sa)
 {
 	const struct sockaddr_in6 *v6 = (const void *)sa;
@@ -151,9 +152,11 @@ err_close:
 	return rc;
 }
 
-/* Tries each address once. An attempt takes at most most_ns, and at most an
- * equal share of the remaining time. Sets *silent if an address did not
- * answer. */
+/*
+ * Tries to connect to each address of the list, until one accepts. Each attempt
+ * takes at most most_ns; the addresses not yet tried share the remaining time
+ * equally. Sets *silent to true if an address did not answer.
+ */
 static int client_connect_round(struct client_call *c,
 				const struct addrinfo *list, uint64_t most_ns,
 				bool *silent, int *fd)
@@ -180,10 +183,10 @@ static int client_connect_round(struct client_call *c,
 }
 
 /*
- * Tries all addresses, round after round. Each round has a longer time limit
- * per address. Attempts are short because the kernel repeats a lost first
- * packet only after 1, 3 and 7 seconds: a single long attempt would wait for
- * that even if the network works again.
+ * Tries all addresses, round after round. The time limit per address is doubled
+ * in each round. The first attempts are short for this reason: if the first
+ * packet of an attempt is lost, the kernel repeats it only after 1, 3 and 7
+ * seconds, although the network may work again earlier.
  */
 static int client_connect_any(struct client_call *c,
 			      const struct addrinfo *list, int *fd)
@@ -273,8 +276,8 @@ static int client_recv(struct client_call *c, int fd, void *to, size_t len)
 	return 0;
 }
 
-/* Copies the peer's error text for the log. Leaves out characters that are not
- * printable. */
+/* Records the error that the peer has sent. Replaces characters of the peer's
+ * text that are not printable. */
 static int client_refused(struct client_call *c, const char *body, size_t len)
 {
 	const struct meta_wire_error *e = (const void *)body;
@@ -301,10 +304,8 @@ static int client_denied(struct client_call *c, const char *why)
 	return client_fail(c, TEI_ERR_REJECTED, why);
 }
 
-/*
- * Checks the header of an answer. Sets *tag to the length of the tag at the end
- * of the payload.
- */
+/* Checks the header of an answer. Sets *tag to the length of the tag at the end
+ * of the payload, which is 0 if the frame is not signed. */
 static int client_check(struct client_call *c,
 			const struct meta_wire_header *h, uint8_t type,
 			size_t max, size_t *tag)
@@ -338,7 +339,8 @@ static int client_check(struct client_call *c,
 	return 0;
 }
 
-/* Reads the payload of a frame whose header was received. */
+/* Reads the payload of the frame whose header h was received, and checks the
+ * tag if the frame is signed. */
 static int client_body(struct client_call *c, int fd,
 		       const struct meta_wire_header *h, size_t tag)
 {
@@ -377,7 +379,7 @@ static int client_reply(struct client_call *c, int fd)
 	return rc ? rc : client_body(c, fd, &h, tag);
 }
 
-/* Exchanges nonces with the server. */
+/* Exchanges nonces with the server and derives the session key. */
 static int client_challenge(struct client_call *c, int fd)
 {
 	struct {
@@ -469,9 +471,9 @@ static int client_exchange(struct client_call *c)
 
 /*
  * Returns the log limit of an endpoint. While a peer cannot be reached, several
- * parts of the engine try its control port several times a second, so each
- * cause is logged at most every 30 seconds. Endpoints with equal hashes share a
- * limit; different causes and endpoints are still told apart by their lines.
+ * parts of the engine try its control port several times a second, so the same
+ * error is logged at most every 30 seconds. Endpoints with equal hashes share
+ * one limit, which does not suppress lines with different texts.
  */
 #define CLIENT_LIMITS	64
 #define CLIENT_PAUSE_NS	(30 * TEI_NS_PER_SEC)

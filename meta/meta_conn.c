@@ -18,20 +18,20 @@
  * The connection of one client. Its state is READING until a request is
  * complete, then WRITING until the reply is in the socket, then READING again.
  *
- * - The memory that a client can occupy is limited to this struct. The body has
- *   room for the longest request. A longer request is refused when its header
- *   has arrived. A reply is a reference to a snapshot. The next request is not
- *   read before the reply has been sent.
+ * - The memory that a client can occupy is limited to one struct meta_conn. The
+ *   body has room for the longest request. A longer request is refused when its
+ *   header has arrived. A reply refers to a snapshot instead of copying it. The
+ *   next request is read only after the reply has been sent.
  *
- * - A deadline is set when the connection enters a state. Single bytes do not
- *   extend the deadline, so a client gains nothing by sending slowly. The
- *   deadline of a reply grows with its length.
+ * - A deadline is set when the connection enters a state. Bytes that arrive do
+ *   not extend it, so a client that sends slowly is dropped. The deadline of a
+ *   reply grows with its length.
  *
- * - A request that arrives in parts does not wake the thread before its header
- *   is complete, and then not before its body is complete (SO_RCVLOWAT). So a
- *   client that sends slowly does not keep the thread awake. Urgent data would
- *   wake the thread nevertheless, so a client that sends it is refused. While
- *   the server writes, or throttles the client, input does not wake the thread.
+ * - If a request arrives in parts, the thread wakes only when the header is
+ *   complete, and then when the body is complete (SO_RCVLOWAT). So a client
+ *   that sends slowly does not keep the thread awake. Urgent data would wake
+ *   the thread nevertheless, so a client that sends it is refused. While the
+ *   server writes, or throttles the client, input does not wake the thread.
  *
  * - For one event, the server reads at most one request and writes at most
  *   CONN_SEND_MAX bytes, so that other clients are served too. The work is
@@ -43,16 +43,18 @@
  */
 
 #define CONN_SEND_MAX	META_RATE_LIMIT_STEP_BYTES
-/* Limit of the unsent bytes in a socket. */
+/* greatest number of unsent bytes in a socket */
 #define CONN_SOCKET_MAX (256 << 10)
-/* Slowest rate at which a client may read a reply, bytes per second. */
+/* lowest rate at which a client may read a reply, bytes per second */
 #define CONN_SLOWEST (UINT64_C(4) << 20)
-/* Greatest number of reads that discard the input of one connection. */
+/* greatest number of reads that discard the unread input of a connection before
+ * it is closed */
 #define CONN_PART_READS 16
 
 /*
- * Steps for a reply in addition to the steps for its length: even a short reply
- * wakes the client. meta_server_int.h defines the step.
+ * Steps that are charged for a reply, in addition to those for its length,
+ * because even a short reply wakes the client. meta_server_int.h defines the
+ * step.
  */
 #define CONN_REPLY_STEPS 4
 
@@ -82,9 +84,9 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 }
 
 /*
- * Discards input. If unread input were left, closing the socket would send a
- * reset, and the reset can overtake the last frame. Returns the number of steps
- * to charge.
+ * Shuts down the sending direction and discards input, before the socket is
+ * closed. Closing a socket that has unread input sends a reset, which can make
+ * the client lose the last frame. Returns the number of steps to charge.
  */
 static uint64_t conn_part(int fd)
 {
@@ -114,7 +116,7 @@ static size_t conn_error_frame(uint8_t *out, uint32_t id, int code,
 	return sizeof(h) + sizeof(e) + len;
 }
 
-/* Sends an error. Returns the number of steps to charge. */
+/* Sends an ERROR frame. Returns the number of steps to charge. */
 static uint64_t conn_refuse_socket(int fd, uint32_t id, int code,
 				   const char *text)
 {
@@ -178,8 +180,8 @@ void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
 	s->next_due_ns = 0;
 	tei_list_foreach_safe(c, tmp, &s->conns, struct meta_conn, link) {
 		if (c->throttled_ns)
-			continue; /* the client is throttled, so the
-				   * server causes the delay */
+			continue; /* the deadline does not apply while the
+				   * server throttles the client */
 		if (c->deadline_ns > now_ns) {
 			if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 				s->next_due_ns = c->deadline_ns;
@@ -334,7 +336,8 @@ static void conn_write(struct tei_meta_server *s, struct meta_conn *c,
 	}
 }
 
-/* Signs the frame in out and the snapshot. */
+/* Signs the reply, which consists of out and the snapshot: sets the flag and
+ * the length in its header, and computes the tag. */
 static void conn_sign(struct meta_conn *c)
 {
 	size_t len = c->out_len - META_CONN_HEAD;
@@ -354,7 +357,7 @@ static void conn_sign(struct meta_conn *c)
 	c->tag_len = META_WIRE_TAG;
 }
 
-/* Sends the reply in out and the snapshot. */
+/* Sends the reply, which consists of out and the snapshot. */
 void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
 {
@@ -404,7 +407,8 @@ void meta_conn_event(struct tei_meta_server *s, struct meta_conn *c,
 		meta_request_read(s, c, now_ns);
 }
 
-/* Sets options that are not inherited from the listening socket. */
+/* Sets the options of an accepted socket that it does not inherit from the
+ * listener, and removes an inherited filter. */
 static void conn_options(struct tei_meta_server *s, int fd)
 {
 	const int one = 1, most = CONN_SOCKET_MAX;

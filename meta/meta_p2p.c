@@ -9,11 +9,12 @@
 #include "util/settings.h"
 
 /*
- * P2PHANDSHAKE: no server. The name of a segment is the address of its control
- * channel, so finding the segment means connecting to it. The address may be
- * spelled differently from the segment's own name, so the request accepts the
- * primary descriptor of the process ("any"). File segments, which no process
- * serves, are files in a folder.
+ * The store P2PHANDSHAKE, which has no server. The name of a segment is the
+ * address of the control channel of its process, and the descriptor is fetched
+ * from there. The user may spell the address differently from the segment's own
+ * name. Therefore the request asks for the process's primary descriptor if the
+ * name is unknown (parameter "any"). File segments belong to no process; their
+ * descriptors are files in a folder.
  */
 
 static int p2p_resolve(struct tei_meta_store *store, const char *server,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The control channels of this process and of other processes, in a store of
- * any kind.
+ * Functions of the store for control channels: starting the one of this
+ * process, and finding and testing those of other processes. They work with all
+ * kinds of stores.
  */
 #include <inttypes.h>
 
@@ -15,8 +16,8 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-#define PEER_REFUSED_NS (200 * TEI_NS_PER_MS) /* time limit of one connection \
-					       */
+#define PEER_REFUSED_NS (200 * TEI_NS_PER_MS) /* time limit of an attempt to
+					       * connect */
 
 /* --- this process -------------------------------------------------------- */
 
@@ -57,8 +58,9 @@ const char *tei_meta_store_own_name(const struct tei_meta_store *s,
 /* --- other processes ----------------------------------------------------- */
 
 /*
- * Gets the incarnation that the store holds for name. If the name is an
- * address, sets *incarnation to 0: whichever process answers there is the peer.
+ * Gets the incarnation in the descriptor that the store has for name. If names
+ * are addresses in this store, sets *incarnation to 0, because every process
+ * that answers at the address is the right one.
  */
 static int peer_incarnation(struct tei_meta_store *s, const char *name,
 			    uint64_t deadline_ns, uint64_t *incarnation,

@@ -11,34 +11,37 @@
 #include "util/clock.h"
 
 /*
- * The rate limit of a client address (a token bucket) prevents that one address
- * occupies the server's thread. Work is counted in steps; a step is about one
- * system call with the work around it, or 64 KiB sent.
+ * The rate limit of a client address, a token bucket, prevents a single address
+ * from using all the time of the server's thread. Work is counted in steps; a
+ * step is about one system call with the work around it, or 64 KiB sent.
  *
  * - Each step that the server executes for an address advances the address's
  *   paid_ns by the price of a step, in ns. If paid_ns is ahead of the present
  *   time by more than a burst, the address has used up its rate limit.
  *
  * - The clients of such an address are then throttled: epoll reports no events
- *   of them. They are not dropped. As time passes, they continue one by one, in
- *   order, and are charged for the two calls of epoll_ctl. The thread wakes at
- *   intervals (META_RATE_LIMIT_TICK_NS) and releases several clients at once,
- *   so that it is usually asleep when requests of other addresses arrive.
+ *   of them. Their connections stay open. As time passes, the clients are
+ *   released one by one, in order, and the address is charged for the two calls
+ *   of epoll_ctl. The thread wakes at intervals (META_RATE_LIMIT_TICK_NS) and
+ *   then releases several clients together. Therefore it is usually asleep when
+ *   requests of other addresses arrive.
  *
- * - Accepting connections costs steps too, and throttling does not stop it. If
- *   paid_ns is ahead by another RATE_LIMIT_SLACK_NS, the address is blocked: a
- *   filter on the listening socket makes the kernel drop its packets until
- *   paid_ns has been reached.
+ * - Accepting connections costs steps too, but throttled addresses can still
+ *   connect. If paid_ns is ahead by more than a burst and RATE_LIMIT_SLACK_NS,
+ *   the address is blocked: a filter on the listening sockets makes the kernel
+ *   drop its packets until paid_ns is ahead by no more than a burst.
  *
  * - The entry of an address without clients is kept until its paid_ns has
- *   passed; otherwise each new connection would start with a full burst.
+ *   passed; otherwise the address could use a full burst with each new
+ *   connection.
  */
 
 /* Greatest number of entries of addresses without clients. */
 #define RATE_LIMIT_ADDRESSES   4096
 #define RATE_LIMIT_BURST_S     24
-#define RATE_LIMIT_RATE	       896 /* steps (units of work) per second */
-/* Steps that throttling a client and releasing it cost. */
+#define RATE_LIMIT_RATE	       896 /* steps per second that an address may use,
+				    * if the configuration has no value */
+/* steps that throttling and releasing a client cost together */
 #define RATE_LIMIT_HOLDING     2
 #define RATE_LIMIT_SLACK_NS    (TEI_NS_PER_SEC / 8)
 /* greatest number of addresses in the filter */
@@ -108,8 +111,9 @@ void meta_rate_limit_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
 }
 
 /*
- * Makes room for another entry. Frees the entries that are no longer needed or,
- * if there are none, the least recently used one.
+ * Called before an entry is added. If there are RATE_LIMIT_ADDRESSES entries,
+ * frees those that are no longer needed or, if all are needed, the least
+ * recently used one without clients.
  */
 static void rate_limit_sweep(struct tei_meta_server *s, uint64_t now_ns)
 {
@@ -210,10 +214,8 @@ void meta_rate_limit_throttle(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_watch(s, c);
 }
 
-/*
- * Lets throttled clients of the address continue. The server serves and charges
- * them at their next event.
- */
+/* Releases throttled clients of the address, as many as its rate limit allows.
+ * The server serves and charges them at their next event. */
 static void rate_limit_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 				  uint64_t now_ns)
 {
@@ -241,9 +243,10 @@ static void rate_limit_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 /* --- blocked addresses ---------------------------------------------------- */
 
 /*
- * Builds a filter that accepts a packet unless its source is a blocked address.
- * The filter of a socket starts at the TCP header, so the IP header is read
- * through SKF_NET_OFF.
+ * Writes the BPF program of the filter to f and returns its length. The program
+ * accepts a packet unless its source is a blocked address. Offsets in a
+ * socket's filter count from the TCP header, so the program reads the IP header
+ * with SKF_NET_OFF.
  */
 static unsigned int rate_limit_program(const struct tei_meta_server *s,
 				       struct sock_filter *f)
@@ -325,8 +328,8 @@ void meta_rate_limit_block(struct tei_meta_server *s, struct meta_ip *ip,
 	rate_limit_filter(s);
 }
 
-/* Unblocks the addresses whose time has come. Returns the time at which the
- * next address is due, or 0. */
+/* Unblocks the blocked addresses that are due. Returns the time at which the
+ * next one is due, or 0 if no address is blocked any longer. */
 static uint64_t rate_limit_open(struct tei_meta_server *s, uint64_t now_ns)
 {
 	uint32_t before = s->rate.blocked_count;

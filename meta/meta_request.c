@@ -9,9 +9,9 @@
 #include "util/err.h"
 
 /*
- * Requests of clients: reading, checking and answering. If there is a secret
- * and a client has not proved that it knows the secret, the server sends it one
- * random number, and refuses all its requests with the same text.
+ * Reads, checks and answers the requests of clients. If there is a secret, a
+ * client that has not proved that it knows the secret receives nothing but a
+ * random number and one error text, which is the same for all requests.
  */
 
 /* Returns the length of the tag at the end of the request's payload. */
@@ -142,8 +142,8 @@ static void request_deny(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_refuse(s, c, META_WIRE_DENIED, why);
 }
 
-/* steps (units of the rate limit) for the authentication of a client: a random
- * number and four MACs, for this frame and the next one */
+/* Steps of the rate limit for the authentication of a client: a random number
+ * and four MACs, two for AUTH and two for RESPONSE. */
 #define REQUEST_AUTH_STEPS 2
 
 static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
@@ -174,7 +174,7 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_reply(s, c, now_ns);
 }
 
-/* Handles RESPONSE, to which the server sends no reply. */
+/* Handles RESPONSE. The server sends no reply to it if the proof is right. */
 static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 			     uint64_t now_ns)
 {
@@ -201,8 +201,8 @@ static const struct request_kind {
 	uint8_t type;	   /* enum meta_wire_type */
 	uint16_t flags;	   /* flags that the request may have */
 	uint32_t min, max; /* limits of the length of the payload, bytes */
-	bool open;	   /* clients need not prove that they know the
-			    * secret */
+	bool open;	   /* the server accepts the request before the client
+			    * has proved that it knows the secret */
 	void (*serve)(struct tei_meta_server *s, struct meta_conn *c,
 		      uint64_t now_ns);
 } request_kinds[] = {
@@ -226,9 +226,8 @@ static const struct request_kind *request_known(uint8_t type)
 	return NULL;
 }
 
-/*
- * Returns what is wrong with the header of a request, or NULL if it is valid.
- */
+/* Returns a text that says what is wrong with the header of a request, or NULL
+ * if the header is valid. */
 static const char *request_check(const struct meta_conn *c,
 				 const struct request_kind *r)
 {
@@ -252,10 +251,8 @@ static const char *request_check(const struct meta_conn *c,
 	return NULL;
 }
 
-/*
- * Reads up to the end of the header, then up to the end of the body, but never
- * a byte of the next request. Returns false if the request is not complete yet.
- */
+/* Reads until "want" bytes of the request were received, and never a byte of
+ * the next request. Returns false if they have not all arrived yet. */
 static bool request_fill(struct tei_meta_server *s, struct meta_conn *c,
 			 size_t want)
 {
@@ -290,7 +287,8 @@ static void request_serve(struct tei_meta_server *s, struct meta_conn *c,
 		r->serve(s, c, now_ns);
 }
 
-/* Reads at most one request. Returns true if it needs no reply. */
+/* Reads and handles at most one request. Returns true if it was a RESPONSE,
+ * which needs no reply. */
 bool meta_request_read(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
 {

@@ -14,9 +14,9 @@
 #define RESOLVE_POLL_NS (100 * TEI_NS_PER_MS)
 
 /*
- * getaddrinfo has no time limit. Therefore a detached thread resolves the name.
- * It shares this struct with the caller; whichever of them ends last frees the
- * struct.
+ * One name resolution. getaddrinfo has no time limit, so a detached thread
+ * calls it. The thread and the caller share this struct; the last one that
+ * releases its reference frees the struct.
  */
 struct resolve_call {
 	/* the following members do not change */
@@ -107,8 +107,11 @@ static bool resolve_spawn(struct resolve_call *c)
 	return !rc;
 }
 
-/* Returns true if the caller no longer waits for the result. The lock must be
- * held; it is released while over is called. */
+/*
+ * Returns true if the caller must stop waiting: the deadline has passed, or
+ * over(arg) returns true. c->lock must be held; it is released during the call
+ * of "over".
+ */
 static bool resolve_given_up(struct resolve_call *c, uint64_t deadline_ns,
 			     bool (*over)(void *arg), void *arg)
 {

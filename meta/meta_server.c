@@ -20,11 +20,10 @@
 #include "util/thread.h"
 
 /*
- * The server has one thread and one epoll set with the listeners, the eventfd
- * that wakes the thread, and the clients. The timers determine the time limit
- * of epoll_wait; if there are no clients, the thread sleeps without a limit.
- * The thread itself takes only one lock: that of the table of names, for a
- * look-up.
+ * The server has one thread and one epoll set. The set contains the listeners,
+ * the eventfd that wakes the thread, and the sockets of the clients. The thread
+ * sleeps in epoll_wait until the next deadline of a client or the next release
+ * of a throttled client; if there is none, without a time limit.
  *
  * A network interface can get its address, or another address, after the server
  * was started. Other hosts may then be unable to reach the address that the
@@ -34,18 +33,21 @@
  * the new listener into the epoll set and into next_fd, and the thread replaces
  * the listener of an earlier move by it.
  *
- * Teardown: stop sets stopping and wakes the thread; the thread drops the
- * clients and ends; stop joins it and frees the rest.
+ * Teardown: tei_meta_server_stop sets the member "stopping" and wakes the
+ * thread. The thread closes the connections and ends. tei_meta_server_stop
+ * joins the thread and frees the rest.
  */
 
 #define SERVER_EVENTS	64
-/* Greatest number of connections that are accepted per iteration. */
+/* greatest number of connections that are accepted for one event of a
+ * listener */
 #define SERVER_ACCEPTS 16
-/* pause if the process has no free file descriptor */
+/* pause of accepting connections if the process has no free file descriptor */
 #define SERVER_PAUSE_NS (100 * TEI_NS_PER_MS)
 #define SERVER_TIMEOUT	(5 * TEI_NS_PER_SEC)
 #define SERVER_CLIENTS	1024
-/* time for which a report is kept */
+/* time for which the server sends the same statistics without calling the
+ * report function again */
 #define SERVER_REPORT_NS (100 * TEI_NS_PER_MS)
 
 /* --- snapshots ----------------------------------------------------------- */
@@ -120,10 +122,8 @@ void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 	tei_mutex_unlock(&server->source.lock);
 }
 
-/*
- * Writes the JSON text of the source's descriptor, unless the descriptor has
- * not changed.
- */
+/* Calls the function of the source. If the returned descriptor is not the
+ * previous one, encodes its JSON text. */
 static void server_read_source(struct tei_meta_server *server)
 	TEI_REQUIRES(server->source.lock)
 {
@@ -144,10 +144,8 @@ static void server_read_source(struct tei_meta_server *server)
 	free(json);
 }
 
-/*
- * Returns the text of the source with one more reference if the source has that
- * name, or if any is true. Otherwise returns NULL.
- */
+/* Returns the text of the source with one more reference. Returns NULL if there
+ * is no source, or if its name is another one and "any" is false. */
 static struct meta_snapshot *server_source(struct tei_meta_server *server,
 					   const char *name, size_t len,
 					   bool any)
@@ -215,7 +213,7 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 	return 0;
 }
 
-/* Removes the source if it has that name. Returns true if it was removed. */
+/* If the source has the given name, removes the source and returns true. */
 static bool server_drop_source(struct tei_meta_server *server,
 			       const char *name)
 {
@@ -283,8 +281,9 @@ static void server_make_report(struct tei_meta_server *server)
 }
 
 /*
- * Returns the latest report. The report is kept for a while, so that many
- * simultaneous requests do not delay other clients.
+ * Returns the statistics with a reference for the caller. They may be up to
+ * SERVER_REPORT_NS old, because computing them for each of many requests would
+ * delay other clients.
  */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server)
 {
@@ -340,9 +339,9 @@ static void server_admit(struct tei_meta_server *s, int fd,
 }
 
 /*
- * Accepts connections. A failure for lack of file descriptors counts only if
- * epoll has reported a connection, because accept can fail in this way although
- * no connection is waiting.
+ * Accepts connections. accept can fail for lack of file descriptors even if no
+ * connection is waiting. Therefore such a failure is handled only in the first
+ * call after epoll has reported a connection.
  */
 static void server_accept(struct tei_meta_server *s, int listener,
 			  uint64_t now_ns)
@@ -366,8 +365,8 @@ static void server_accept(struct tei_meta_server *s, int listener,
 	}
 }
 
-/* Returns the time until the next timer is due, ms, rounded up. Returns -1 if
- * there is no timer. */
+/* Returns the time limit of the next epoll_wait: the time until the next
+ * deadline, release or resumption, ms, rounded up; or -1 if there is none. */
 static int server_timeout(const struct tei_meta_server *s)
 {
 	uint64_t due = s->next_due_ns, now, ms;
@@ -385,8 +384,8 @@ static int server_timeout(const struct tei_meta_server *s)
 	return ms < INT_MAX ? (int)ms : INT_MAX;
 }
 
-/* Takes over the listener that tei_meta_server_move has added, if there is
- * one. */
+/* Handles an event of the eventfd. If tei_meta_server_move has added a
+ * listener, makes that socket listener[1] and closes the previous one. */
 static void server_woken(struct tei_meta_server *s)
 {
 	uint64_t times;
@@ -541,7 +540,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	free(s);
 }
 
-/* Adds fd to the epoll set. The events of fd carry the pointer key. */
+/* Adds fd to the epoll set. key identifies the events of fd. */
 static int server_watch(struct tei_meta_server *s, int fd, int *key)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = key };
@@ -550,8 +549,9 @@ static int server_watch(struct tei_meta_server *s, int fd, int *key)
 }
 
 /*
- * Binds the address and port of config. Returns the listening socket, or a
- * negative error. Adds the address at the head of s->all.
+ * Binds config->host and the given port, or another port of the range. Adds the
+ * bound address at the head of s->all. Returns the listening socket, or a
+ * negative error code.
  */
 static int server_bind(struct tei_meta_server *s,
 		       const struct tei_meta_server_config *config,
@@ -630,7 +630,8 @@ static struct meta_bound *server_bound(const struct tei_meta_server *s)
 	return __atomic_load_n(&s->bound, __ATOMIC_ACQUIRE);
 }
 
-/* Returns the address if a listener is bound to it, else NULL. */
+/* Returns the entry of the address host if a listener is bound to that address,
+ * otherwise NULL. */
 static struct meta_bound *server_bound_at(const struct tei_meta_server *s,
 					  const char *host)
 {
@@ -663,8 +664,8 @@ int tei_meta_server_move(struct tei_meta_server *s, const char *host,
 					    s->all->address, strerror(rc));
 		}
 		b = s->last = s->all;
-		/* the listener of an earlier move is closed if the thread has
-		 * not taken it over yet */
+		/* if the thread has not taken over the listener of an earlier
+		 * move yet, that listener is closed here */
 		server_close(__atomic_exchange_n(&s->next_fd, fd,
 						 __ATOMIC_ACQ_REL));
 		server_wake(s);
