@@ -186,8 +186,9 @@ static int desc_check_buffer(const struct meta_desc *d,
 }
 
 /*
- * Returns a copy of location. If the text is that of the previous buffer, as it
- * usually is, returns the copy that was made for that buffer.
+ * Returns a copy of location that belongs to d, or NULL if memory is short. If
+ * location is equal to that of the previous buffer, which is usual, returns the
+ * existing copy.
  */
 static const char *desc_location(struct meta_desc *d, const char *location)
 {
@@ -334,7 +335,7 @@ int meta_desc_seal(struct meta_desc *d, const char **why)
 	return rc;
 }
 
-/* --- public calls: contracts in tei_meta.h ------------------------------- */
+/* --- public calls: contracts in tei_meta_desc.h -------------------------- */
 
 static int desc_report(struct tei_err *err, int code, const char *why)
 {

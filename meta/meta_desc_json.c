@@ -10,23 +10,24 @@
 #include "util/err.h"
 
 /*
- * Conversion of descriptors to JSON and back.
+ * Encodes descriptors as JSON text and decodes them.
  *
- * Numbers: 64-bit values are integer literals, written and read exactly, never
- * as doubles. The reader also accepts a string of digits, for stores and tools
- * whose JSON library rounds above 2^53.
+ * Numbers: 64-bit values are integer literals, which are written and read
+ * exactly and never as doubles. The decoder also accepts a string of digits,
+ * for stores and tools whose JSON library rounds numbers above 2^53.
  *
- * The reader makes one pass over the text and fills the descriptor as it goes.
+ * The decoder makes one pass over the text and fills the descriptor on the way.
  * A malicious text therefore needs at most as much memory as a valid descriptor
- * of the same length. Fields may have any order; the numbers of keys are compared at the
- * end.
+ * of the same length. Fields may have any order; whether each buffer has a key
+ * for each rail is checked at the end.
  *
- * Mooncake shares stores with this library, and its reader requires some fields
- * that this library does not use. The writer sets them to values with which a
- * Mooncake process can read the descriptor, and then fails when it connects.
+ * Mooncake processes may use the same store, and their decoder requires some
+ * fields that this library does not use. The encoder sets these fields to
+ * values with which a Mooncake process can decode the descriptor and then fails
+ * when it connects.
  */
 
-/* GID of a device that has no GID. Mooncake refuses an empty text. */
+/* text that stands for a missing GID, because Mooncake refuses an empty text */
 #define JSON_NO_GID "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00"
 /* value of "tcp_proto_version" that Mooncake expects */
 #define JSON_TCP_PROTO 2
@@ -95,8 +96,8 @@ static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d,
 	if (serial && d->serial)
 		json_field_u64(b, "serial", d->serial);
 	if (d->incarnation && !d->file_count) {
-		/* Mooncake requires this member; port 0 makes its connection
-		 * fail */
+		/* Mooncake requires this member; port 0 makes its attempt to
+		 * connect fail */
 		json_field_u64(b, "tcp_data_port", 0);
 		json_field_u64(b, "tcp_proto_version", JSON_TCP_PROTO);
 		if (serial)
@@ -260,24 +261,24 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
 struct json_decoder {
 	struct meta_json j;
 	struct meta_desc *d;
-	int code; /* code of the first error in text that
-		   * is well-formed JSON */
+	int code; /* code of the first error that is not an error of JSON
+		   * syntax, or 0 */
 	const char *why;
 	char *name, *server_name, *protocol;
-	const char *asked; /* name that was requested, for error
-			    * texts */
+	const char *asked; /* name of the requested segment, for error texts */
 	bool have_keys;
 	uint32_t key_count; /* number of keys of each buffer; valid
 			     * if have_keys is true */
-	/* the current element */
+	/* members of the element that is being decoded */
 	struct tei_meta_rail rail;
 	struct tei_meta_first first;
 	char identity[TEI_META_LOCAL_MAX];
 	struct tei_meta_buffer buffer;
 	struct tei_meta_file file;
 	struct tei_meta_label label;
-	struct tei_meta_address *address; /* where the value of the next
-					   * "address" is stored */
+	struct tei_meta_address *address; /* the struct in which the next
+					   * "address" and "addr_format" are
+					   * stored */
 	char *location, *path, *label_text;
 	size_t location_room, path_room, label_room;
 	uint64_t rkeys[TEI_META_RAILS_MAX];
@@ -297,7 +298,8 @@ struct json_known {
 
 #define JSON_KNOWN(table) (table), sizeof(table) / sizeof((table)[0])
 
-/* Records the first error of text that is well-formed JSON. Returns false. */
+/* Records an error in the content of the text, if it is the first one. Returns
+ * false. */
 static bool json_refuse(struct json_decoder *t, int code, const char *why)
 {
 	if (!t->code) {
@@ -307,16 +309,17 @@ static bool json_refuse(struct json_decoder *t, int code, const char *why)
 	return meta_json_fail(&t->j, why);
 }
 
-/* Returns true if code is 0. Otherwise refuses the descriptor with the text
- * *why, and returns false. */
+/* Returns true if code, the result of a function that fills the descriptor, is
+ * 0. Otherwise records the error *why and returns false. */
 static bool json_taken(struct json_decoder *t, int code, const char **why)
 {
 	return code ? json_refuse(t, code, *why) : true;
 }
 
 /*
- * Parses an object. Each field in the table may occur once; fields that are not
- * in the table are skipped.
+ * Parses an object. Calls the function in the table "known" for each of its
+ * members, and skips members that are not in the table. A known member that
+ * occurs twice is an error.
  */
 static bool json_known_object(struct json_decoder *t,
 			      const struct json_known *known, size_t count)
@@ -374,7 +377,8 @@ static bool json_persistent(struct json_decoder *t, char **out)
 	return *out || json_refuse(t, TEI_ERR_MEMORY, "no memory");
 }
 
-/* Copies a string into a buffer that is reused for the next element. */
+/* Reads a string into *out, which is enlarged if necessary and reused for the
+ * next element. *room is the size of *out. */
 static bool json_reused(struct json_decoder *t, char **out, size_t *room)
 {
 	char *p;
@@ -407,7 +411,7 @@ static bool json_format(struct json_decoder *t)
 	return json_u32(t, &t->address->format);
 }
 
-/* Handlers of the members of "first", a contact address. */
+/* The following functions read the members of "first", the contact address. */
 
 static bool json_first_provider(struct json_decoder *t)
 {
@@ -438,7 +442,7 @@ static bool json_local(struct json_decoder *t)
 	return json_taken(t, meta_desc_local(t->d, t->identity, &why), &why);
 }
 
-/* Handlers of the members of devices[]. */
+/* The following functions read the members of one element of "devices". */
 
 static bool json_rail_name(struct json_decoder *t)
 {
@@ -499,7 +503,7 @@ static bool json_devices(struct json_decoder *t)
 	return !t->j.why;
 }
 
-/* Handlers of the members of buffers[]. */
+/* The following functions read the members of one element of "buffers". */
 
 static bool json_location(struct json_decoder *t)
 {
@@ -664,7 +668,7 @@ static bool json_buffers(struct json_decoder *t)
 	return !t->j.why;
 }
 
-/* Handlers of the members of labels[]. */
+/* The following functions read the members of one element of "labels". */
 
 static bool json_label_text(struct json_decoder *t)
 {
@@ -719,7 +723,7 @@ static bool json_labels(struct json_decoder *t)
 	return !t->j.why;
 }
 
-/* Handlers of the members of the descriptor. */
+/* The following functions read the members of the whole descriptor. */
 
 static bool json_name(struct json_decoder *t)
 {

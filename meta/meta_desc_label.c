@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The labels of a descriptor. Peers look them up by their text; a label of
- * memory that was registered as a whole is also a label of each buffer in it.
- * All steps of the freeze take time n log n at most, because the text may come
- * from a malicious peer.
+ * The labels of a descriptor. Peers find labelled ranges by the text of the
+ * label. A label of a whole registration is also the label of each buffer in
+ * its range. The freeze sorts and checks n labels in time n log n at most,
+ * because the descriptor may come from a malicious peer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +52,8 @@ static int label_by_addr(const void *a, const void *b)
 	return strcmp(x->text, y->text);
 }
 
-/* Compares two labels by text. Labels with the same text keep their order,
- * because both are elements of one array. */
+/* Compares two labels by text. Both are pointers into the array of labels;
+ * labels with the same text are ordered by their position in that array. */
 static int label_by_text(const void *a, const void *b)
 {
 	const struct tei_meta_label *x = *(const struct tei_meta_label *const *)a;
@@ -63,21 +63,23 @@ static int label_by_text(const void *a, const void *b)
 	return order ? order : x < y ? -1 : x > y;
 }
 
-/*
- * Position of a walk over the buffers in ascending order. A run is a sequence
- * of buffers that are adjacent in memory.
- */
+/* State of a pass over the buffers and labels in ascending order of addresses.
+ * A run is a sequence of buffers that are adjacent in memory. */
 struct label_walk {
-	uint32_t next;		/* index of the first buffer after the run */
-	uint64_t base, last;	/* first and last byte of the run */
+	uint32_t next;		/* index of the first buffer after the present
+				 * run */
+	uint64_t base, last;	/* addresses of the first and the last byte of
+				 * the present run */
 	uint32_t named;		/* index of the first buffer that has no label
 				 * yet */
-	uint64_t named_last;	/* last byte of the previous label that is not a
-				 * nested registration */
-	bool any;		/* named_last is valid */
+	uint64_t named_last;	/* address of the last byte of the previous
+				 * label of a whole registration */
+	bool any;		/* named_last is valid: there was such a
+				 * label */
 };
 
-/* Moves the run forward until it contains addr or is the last one. */
+/* Goes on to the next runs until the present run ends at or above addr, or
+ * there is no further run. */
 static void label_walk_to(const struct meta_desc *d, struct label_walk *w,
 			  uint64_t addr)
 {
@@ -94,8 +96,11 @@ static void label_walk_to(const struct meta_desc *d, struct label_walk *w,
 	}
 }
 
-/* Sets the label of the buffers in its range. Returns false if the range
- * overlaps that of the previous label, or ends inside a buffer. */
+/*
+ * Sets l as the label of the buffers in its range. Returns false if the range
+ * overlaps that of the previous label of a whole registration, or if it ends
+ * inside a buffer.
+ */
 static bool label_name_buffers(struct meta_desc *d, struct label_walk *w,
 			       const struct tei_meta_label *l)
 {
@@ -147,9 +152,11 @@ int meta_desc_seal_labels(struct meta_desc *d, const char **why)
 	return 0;
 }
 
-/* Returns the index in by_text of the first label whose text is not below text.
- * If after is true, returns the index of the first label whose text is above
- * text. */
+/*
+ * Returns the index in d->by_text of the first label whose text is equal to or
+ * above "text". If "after" is true, returns the index of the first label whose
+ * text is above "text".
+ */
 static uint32_t label_index(const struct meta_desc *d, const char *text,
 			    bool after)
 {

@@ -60,8 +60,9 @@ bool meta_json_array(struct meta_json *j)
 }
 
 /*
- * Consumes the closing bracket or a comma. Returns true if another value
- * follows.
+ * Consumes the closing bracket of an object or array, or the comma before the
+ * next element. Returns true if another element follows. Returns false after
+ * the closing bracket and after an error.
  */
 static bool json_more(struct meta_json *j, char closing)
 {
@@ -131,7 +132,8 @@ static int json_hex_digit(char c)
 	return -1;
 }
 
-/* Returns the value of four hex digits at p, or -1. */
+/* Returns the value of the four hex digits at j->p, or -1 if there are not
+ * four. */
 static int32_t json_unit(const struct meta_json *j)
 {
 	int32_t v = 0;
@@ -172,9 +174,8 @@ static size_t json_utf8_encode(uint32_t c, char out[4])
 	return 4;
 }
 
-/*
- * Parses one code point after "\u", from two units if it is a surrogate pair.
- */
+/* Parses the hex digits after "\u", and the second escape of a surrogate pair.
+ * Appends the code point as UTF-8 to the decoded string. */
 static bool json_code_point(struct meta_json *j)
 {
 	int32_t hi = json_unit(j), lo;
@@ -217,8 +218,8 @@ static bool json_escape(struct meta_json *j)
 	return json_put(j, &to[at - from], 1);
 }
 
-/* Returns the end of the characters at p that need no decoding, or NULL after
- * an error. */
+/* Returns the end of the sequence of characters at j->p that need no decoding.
+ * Returns NULL after an error. */
 static const char *json_plain(struct meta_json *j)
 {
 	const char *p = j->p;
@@ -303,7 +304,7 @@ static const char *json_run(const char *p, const char *end)
 	return p;
 }
 
-/* Skips a number; checks its grammar. */
+/* Checks and skips a number. */
 static bool json_skip_number(struct meta_json *j)
 {
 	const char *p = j->p, *q;
@@ -349,7 +350,7 @@ static bool json_skip_word(struct meta_json *j)
 	return json_skip_number(j);
 }
 
-/* Recursion is bounded by META_JSON_DEPTH. */
+/* Calls itself for nested values, at most META_JSON_DEPTH times deep. */
 bool meta_json_skip(struct meta_json *j)
 {
 	switch (meta_json_peek(j)) {

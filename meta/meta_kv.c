@@ -13,8 +13,10 @@
 #include "util/thread.h"
 
 /*
- * Opening and closing of the key-value back ends, their two threads, and the
- * calls that use neither names nor segments. meta_kv.h describes the design.
+ * The parts of the key-value back ends that do not belong to published names or
+ * remembered segments: opening and closing, the keeper and watcher threads, and
+ * the calls for control channels and persistent segment records. meta_kv.h
+ * describes the design.
  */
 
 /* --- for drivers --------------------------------------------------------- */
@@ -64,8 +66,11 @@ void meta_kv_changed(struct meta_kv *kv, const char *key)
 	tei_mutex_unlock(&kv->lock);
 }
 
-/* Records whether the server reports changes now. When the reports begin or
- * end, schedules a read of all keys, because changes may have been missed. */
+/*
+ * Records whether the server reports all changes from now on. When the reports
+ * begin or end, schedules a check of all names and a read of all remembered
+ * segments, because changes may have been missed.
+ */
 static void kv_set_watched(struct meta_kv *kv, bool watched)
 	TEI_REQUIRES(kv->lock)
 {
@@ -86,8 +91,8 @@ void meta_kv_watching(struct meta_kv *kv)
 
 /* --- calls of the driver ------------------------------------------------- */
 
-/* Returns an error if the store is being closed, so that its threads begin no
- * further call. */
+/* Returns an error if the store is being closed, and 0 otherwise. Called before
+ * each call of the driver, so that no further call begins then. */
 static int kv_closing(struct meta_kv *kv, struct tei_err *err)
 {
 	if (!meta_kv_stopping(kv))
@@ -156,9 +161,9 @@ static bool kv_leased_keys(struct meta_kv *kv, struct meta_names *keys)
 }
 
 /*
- * Renews the lease once, and sets the time of the next renewal: a third of the
- * lease time, or half a second after a failure. If keys may be gone, schedules
- * a check of all names.
+ * Renews the lease once. Sets the time of the next renewal: a third of the
+ * lease time from now, or half a second from now after a failure. If keys of
+ * the lease may no longer exist, schedules a check of all names.
  */
 static void kv_renew(struct meta_kv *kv)
 {
@@ -402,7 +407,7 @@ int meta_kv_persistent_read(struct tei_meta_store *store, const char *name,
 		rc = kv_get(kv, key, deadline_ns, &v, err);
 	if (rc)
 		return rc;
-	*json = v.text;			/* owned by the caller now */
+	*json = v.text;			/* the caller frees the text */
 	*len = v.text ? v.len : 0;
 	*version = v.text ? v.version : META_ABSENT;
 	return 0;
@@ -431,7 +436,7 @@ static int kv_name_compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sorts the names and removes repeated ones. */
+/* Sorts the names and frees duplicates. */
 static void kv_names_unique(struct meta_names *names)
 {
 	size_t i, n = 0;

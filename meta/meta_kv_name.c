@@ -16,11 +16,13 @@
 
 /*
  * The names that this process publishes in a key-value store. Only the thread
- * with the writer's token commits, so that callers and the keeper do not
- * interfere. Between processes, the version of the key rpc_meta decides.
+ * with the writer's token commits changes, so that callers and the keeper do
+ * not interfere. If several processes want the same name, the version of the
+ * key rpc_meta decides which of them gets it.
  *
- * The latest requested text is the intended one, even if it could not be written
- * because no server answered: the keeper writes it later.
+ * The text of the latest call of meta_kv_publish is the one that the store is
+ * to contain. If no server answers that call, the call fails, but the keeper
+ * writes the text later.
  */
 
 #define KV_LOST_HINT                                                     \
@@ -32,8 +34,8 @@ struct kv_owner {
 	bool there;		/* the key rpc_meta exists */
 	bool damaged;		/* the value of rpc_meta cannot be decoded */
 	char endpoint[TEI_META_ENDPOINT_MAX];
-	uint64_t incarnation; /* 0: the owner is not a process of this
-			       * library */
+	uint64_t incarnation; /* incarnation of the owner; 0: the owner does not
+			       * use this library */
 	int64_t version;      /* version of rpc_meta, or META_ABSENT if there
 			       * is no key */
 };
@@ -55,9 +57,9 @@ static bool kv_writer_take(struct meta_kv *kv, uint64_t deadline_ns)
 }
 
 /*
- * Takes the writer's token for a caller that publishes *text under name. If the
- * token is not free by the deadline and the name is known, passes *text to the
- * keeper and sets *text to NULL.
+ * Takes the writer's token for a caller that publishes *text under name.
+ * Returns false if the token is not free by the deadline. If the name has an
+ * entry then, stores *text there for the keeper, and sets *text to NULL.
  */
 static bool kv_writer_take_or_leave(struct meta_kv *kv, const char *name,
 				    uint64_t deadline_ns, char **text,
@@ -156,8 +158,8 @@ static struct kv_name *kv_name_new(struct meta_kv *kv, const char *name)
 	return NULL;
 }
 
-/* Returns the entry of name, or NULL. The result is valid while the caller has
- * the writer's token. */
+/* Returns the entry of name, or NULL if there is none. The caller has the
+ * writer's token; the entry is valid as long as the caller has it. */
 static struct kv_name *kv_name_find(struct meta_kv *kv, const char *name)
 {
 	struct kv_name *n, *found = NULL;
@@ -185,8 +187,10 @@ static void kv_name_mark(struct meta_kv *kv, struct kv_name *n, bool registered,
 }
 
 /*
- * Marks a name that could not be written. The keeper writes it again, unless
- * another process owns it, and renews the lease of the keys that exist.
+ * Called when the keys of a name could not be written. If "refused" is true,
+ * another process owns the name, and the name becomes unregistered. Otherwise
+ * the keeper writes the keys later, and still renews the lease of keys that
+ * exist.
  */
 static void kv_name_failed(struct meta_kv *kv, struct kv_name *n, bool refused)
 {
@@ -249,11 +253,11 @@ static int kv_owner_read(struct meta_kv *kv, const struct kv_name *n,
 }
 
 /*
- * Returns true if the owner answers on its control channel. A process that
- * refuses the query is alive too, unless its refusal shows that it is not the
- * owner in the record. If this process is out of memory and cannot query the
- * owner, the owner counts as alive. A record without a valid address belongs to
- * no process.
+ * Returns true if the owner of a record is alive, because it answers a PING. An
+ * owner that refuses the PING is alive too, unless the refusal shows that
+ * another process has this address. If this process has no memory for the PING,
+ * it assumes that the owner is alive. If the record contains no valid address,
+ * no owner is alive.
  */
 static bool kv_owner_alive(struct meta_kv *kv, const struct kv_owner *o,
 			   uint64_t deadline_ns)
@@ -316,10 +320,11 @@ static int kv_write(struct meta_kv *kv, struct kv_name *n, int64_t expected,
 }
 
 /*
- * Returns true if the keeper calls, this process once owned the name, and the
- * record names another process. The keeper then does not take the name back,
- * because two processes that cannot reach each other would take it from one
- * another forever. A caller that publishes may take it back.
+ * Returns true if the calling thread is the keeper, this process has owned the
+ * name before, and the record names another process now. In this case the
+ * keeper must not take the name over, because two processes that cannot reach
+ * each other would take it from one another forever. A caller of
+ * meta_kv_publish may take it over.
  */
 static bool kv_succeeded(const struct meta_kv *kv, const struct kv_name *n,
 			 const struct kv_owner *o)
@@ -329,9 +334,9 @@ static bool kv_succeeded(const struct meta_kv *kv, const struct kv_name *n,
 }
 
 /*
- * Registers the name. Sets *refused if another process keeps the name: if that
- * process is alive or, when the keeper calls, in any case (kv_succeeded).
- * Returns META_CONFLICT if the owner has changed meanwhile.
+ * Makes one attempt to register the name. Sets *refused to true if another
+ * process keeps the name, because it is alive or because kv_succeeded is true.
+ * Returns META_CONFLICT if the owner has changed during the attempt.
  */
 static int kv_register_once(struct meta_kv *kv, struct kv_name *n,
 			    uint64_t deadline_ns, bool *refused,
@@ -399,9 +404,10 @@ static int kv_bring(struct meta_kv *kv, struct kv_name *n, uint64_t deadline_ns,
 /* --- calls of the store -------------------------------------------------- */
 
 /*
- * Returns an error if the keeper has found that another process owns the name.
- * If report_loss is true, only the first call returns that error, so that the
- * next call may register the name again.
+ * Returns an error if the keeper has found that another process has taken the
+ * name over, and 0 otherwise. If "report_loss" is true, the loss counts as
+ * reported afterwards: the next call with report_loss returns 0, so that its
+ * caller may register the name again.
  */
 static int kv_report_lost(struct meta_kv *kv, struct kv_name *n,
 			  bool report_loss, struct tei_err *err)
@@ -420,8 +426,12 @@ static int kv_report_lost(struct meta_kv *kv, struct kv_name *n,
 			    "segment '%.24s' was lost to %s", n->name, who);
 }
 
-/* Returns the entry of name and sets text as the text to publish, or returns
- * NULL. The entry owns text afterwards; if NULL is returned, text is freed. */
+/*
+ * Returns the entry of name, which is created if there is none, and stores text
+ * in it as the value to publish. *known becomes true if the entry existed
+ * before. If the name is not valid or memory is short, frees text and returns
+ * NULL.
+ */
 static struct kv_name *kv_name_set(struct meta_kv *kv, const char *name,
 				   char *text, size_t len, bool *known)
 {
@@ -450,7 +460,8 @@ static struct kv_name *kv_name_set(struct meta_kv *kv, const char *name,
 	return n;
 }
 
-/* Publishes text under name. The caller has the writer's token. */
+/* Publishes text under name and takes ownership of text. The caller has the
+ * writer's token. */
 static int kv_publish_text(struct meta_kv *kv, const char *name, char *text,
 			   size_t len, bool report_loss, uint64_t deadline_ns,
 			   struct tei_err *err)
@@ -532,8 +543,8 @@ bool meta_kv_owns(struct tei_meta_store *store, const char *name)
 	return owns;
 }
 
-/* Removes the keys of a name that is no longer in the list, if the keys belong
- * to this process. */
+/* Removes the keys of a name from the store, if they belong to this process.
+ * The name is not in kv->names any longer. */
 static int kv_name_remove(struct meta_kv *kv, struct kv_name *n,
 			  bool registered, uint64_t deadline_ns,
 			  struct tei_err *err)
@@ -551,8 +562,8 @@ static int kv_name_remove(struct meta_kv *kv, struct kv_name *n,
 	int rc = 0;
 
 	if (!registered) {
-		/* the server may have executed a write to which it did not
-		 * answer */
+		/* the server may have executed an earlier write whose answer
+		 * was lost */
 		rc = kv_owner_read(kv, n, deadline_ns, &o, err);
 		if (rc || !o.there || o.incarnation != own)
 			return rc;
@@ -562,7 +573,8 @@ static int kv_name_remove(struct meta_kv *kv, struct kv_name *n,
 	return rc == META_CONFLICT ? 0 : rc;
 }
 
-/* Takes a name off the list. Returns true if its keys may exist. */
+/* Removes the name from kv->names. Returns true if the store may contain its
+ * keys. */
 static bool kv_name_unlink(struct meta_kv *kv, struct kv_name *n,
 			   bool *registered)
 {
@@ -576,7 +588,7 @@ static bool kv_name_unlink(struct meta_kv *kv, struct kv_name *n,
 	return ours;
 }
 
-/* Makes the keeper remove the name later, because another thread has the
+/* Makes the keeper withdraw the name later. Called if another thread has the
  * writer's token. */
 static void kv_withdraw_later(struct meta_kv *kv, const char *name)
 {
@@ -599,7 +611,8 @@ int meta_kv_withdraw(struct tei_meta_store *store, const char *name,
 	bool registered;
 	int rc = 0;
 
-	/* a server that does not answer must not delay the end of a process */
+	/* the wait is short, so that a server that does not answer does not
+	 * delay the end of the process */
 	if (!kv_writer_take(kv, now + META_KV_CLOSE_NS < deadline_ns ?
 					now + META_KV_CLOSE_NS :
 					deadline_ns)) {
@@ -607,7 +620,7 @@ int meta_kv_withdraw(struct tei_meta_store *store, const char *name,
 		return kv_writer_busy(kv, name, err);
 	}
 	n = kv_name_find(kv, name);
-	/* if no server answers, the lease removes the keys */
+	/* if no server answers, the keys disappear when the lease expires */
 	if (n && kv_name_unlink(kv, n, &registered))
 		rc = kv_name_remove(kv, n, registered,
 				    until < deadline_ns ? until : deadline_ns,
@@ -638,8 +651,11 @@ static void kv_check_later(struct meta_kv *kv, struct kv_name *n)
 	tei_mutex_unlock(&kv->lock);
 }
 
-/* Reads both keys of a registered name, and marks it as dirty if others have
- * removed or replaced one of them. Returns false if no server answered. */
+/*
+ * Reads both keys of a registered name. Marks the name as dirty if another
+ * process or user has removed or replaced one of them. Returns false if no
+ * server has answered.
+ */
 static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 {
 	struct meta_kv_value rpc, ram = { 0 };
@@ -667,7 +683,7 @@ static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 	return true;
 }
 
-/* Returns true if the name must be written and the keeper may write it. */
+/* Returns true if the keeper must write the keys of the name. */
 static bool kv_name_unwritten(const struct meta_kv *kv, const struct kv_name *n)
 	TEI_REQUIRES(kv->lock)
 {
@@ -713,7 +729,8 @@ static struct kv_name *kv_name_due(struct meta_kv *kv, bool *check)
 	return found;
 }
 
-/* Publishes one name again. Returns false if no server answered. */
+/* Publishes the name again, for the keeper. Returns false if no server has
+ * answered. */
 static bool kv_republish(struct meta_kv *kv, struct kv_name *n)
 {
 	char *rpc = kv_rpc_text(kv);
@@ -735,7 +752,8 @@ static bool kv_republish(struct meta_kv *kv, struct kv_name *n)
 	return !rc || refused;
 }
 
-/* Removes the names that a caller could not remove. */
+/* Withdraws the names that a caller could not withdraw, because another thread
+ * had the writer's token. */
 static void kv_remove_withdrawn(struct meta_kv *kv)
 {
 	struct kv_name *n, *tmp, *found;

@@ -14,9 +14,10 @@
 /*
  * The segments that this process reads from a key-value store. A segment that
  * was found is remembered with the version of its key. The keeper reads the key
- * again when the server has reported a change, or at intervals if the server
- * reports none, and calls the function of tei_meta_store_watch if the version
- * differs. A name that never existed is not remembered.
+ * again when the server has reported a change; if the server cannot report
+ * changes, the keeper reads it at intervals. If the version is another one, the
+ * keeper calls the function of tei_meta_store_watch. A segment whose key has
+ * never existed is not remembered.
  */
 
 /* --- the table ----------------------------------------------------------- */
@@ -57,8 +58,8 @@ void kv_segments_free(struct meta_kv *kv) TEI_NO_TSA
 	kv->fetched_count = 0;
 }
 
-/* Removes from the bucket one segment whose key did not exist at the last read,
- * if there is one. */
+/* Forgets one segment of the bucket whose key did not exist at the last read,
+ * if there is such a segment. */
 static void kv_segment_make_room(struct meta_kv *kv, struct tei_list *bucket)
 	TEI_REQUIRES(kv->lock)
 {
@@ -106,9 +107,9 @@ static uint64_t kv_poll_at(const struct meta_kv *kv) TEI_REQUIRES(kv->lock)
 }
 
 /*
- * Adds the segment to the table before its key is read, so that a change during
- * the read is noticed. Returns the number of changes that the server has
- * reported so far.
+ * Called before the key of a segment is read. Adds the segment to the table, so
+ * that a change during the read is noticed. Returns the number of changes of
+ * the key that the server has reported so far, for kv_read_end.
  */
 static uint32_t kv_read_begin(struct meta_kv *kv, const char *key,
 			      const char *name)
@@ -130,9 +131,10 @@ static uint32_t kv_read_begin(struct meta_kv *kv, const char *key,
 }
 
 /*
- * Records the version of the key that was read, or that the read has failed.
- * Returns true if the key existed at the previous read. If the key has never
- * existed, the segment is forgotten.
+ * Called after the key of a segment was read. "read" is true if the read has
+ * succeeded; "version" is then the version of the key. "events" is the result
+ * of kv_read_begin. Returns true if the key existed at the previous read. If
+ * the key has never existed, forgets the segment.
  */
 static bool kv_read_end(struct meta_kv *kv, const char *key, bool read,
 			int64_t version, uint32_t events)
@@ -181,8 +183,11 @@ static int kv_fetch_missing(const struct meta_kv *kv, const char *name,
 		kv->where);
 }
 
-/* If the value is a head, fetches the descriptor from the control channel;
- * otherwise passes the value on. */
+/*
+ * Converts the value of a key to the text of the descriptor. If the value is a
+ * descriptor head, fetches the text from the control channel; otherwise the
+ * value is the text. Frees v->text or passes it to the caller.
+ */
 static int kv_fetch_value(struct meta_kv *kv, const char *name,
 			  struct meta_kv_value *v, uint64_t deadline_ns,
 			  char **json, size_t *len, bool *again,
@@ -204,7 +209,7 @@ static int kv_fetch_value(struct meta_kv *kv, const char *name,
 				    "segment '%.64s' was published without the shared secret",
 				    name);
 	}
-	*json = v->text;		/* owned by the caller now */
+	*json = v->text;		/* the caller frees the text */
 	*len = v->len;
 	return 0;
 }
@@ -287,18 +292,21 @@ void kv_segments_check_all(struct meta_kv *kv)
 			s->poll_ns = 1;
 }
 
-/* Work for one segment, as kv_job_take returns it. */
+/* work of the keeper for one segment, which kv_job_take fills */
 struct kv_job {
 	char *key, *name; /* copies, which the job owns */
-	bool notify;	  /* true: the job calls fn; false: the
-			   * job reads the key */
+	bool notify;	  /* true: the keeper must call kv->fn; false: the
+			   * keeper must read the key */
 	int64_t version;
 	uint32_t tries;
 	uint32_t fetches;
 };
 
-/* Takes the next segment for which work is due. If no work is due, sets *next
- * to the time at which work will be due, or UINT64_MAX. */
+/*
+ * Fills *job for the next segment for which work is due, and returns true. If
+ * no work is due, returns false and sets *next to the time at which work will
+ * be due, or to UINT64_MAX.
+ */
 static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 {
 	uint64_t now = tei_now_ns(), at;
@@ -341,10 +349,10 @@ static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 }
 
 /*
- * Forgets the segment of a job if the process does not use it any longer.
- * Returns true if the segment was forgotten. A segment that is being opened is
- * not forgotten: before the thread that opens it reads its descriptor, it makes
- * sure that wanted() returns true, and the reads in progress are counted.
+ * If this process does not use the segment of the job any longer, forgets it
+ * and returns true. A segment that is being opened is not forgotten: kv->wanted
+ * returns true for it already when its key is read, and a segment with reads in
+ * progress is kept.
  */
 static bool kv_job_unwanted(struct meta_kv *kv, const struct kv_job *job)
 {
@@ -392,8 +400,8 @@ static void kv_job_notify(struct meta_kv *kv, const char *name, uint32_t tries)
 	tei_mutex_unlock(&kv->lock);
 }
 
-/* Reads the key. If the key has changed, notifies the user of the store.
- * Returns false if no server answered. */
+/* Reads the key of the job's segment. If its version has changed, notifies the
+ * user of the store. Returns false if no server has answered. */
 static bool kv_job_poll(struct meta_kv *kv, const struct kv_job *job)
 {
 	struct meta_kv_value v;

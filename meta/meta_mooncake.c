@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors of Mooncake processes, which share stores and key names with this
- * library, but not its wire protocols.
+ * Recognizes descriptors of Mooncake processes. They may be in the same store
+ * under keys of the same form, but this library cannot transfer to these
+ * processes, because the wire protocols differ.
  */
 #include <string.h>
 
 #include "meta/meta_int.h"
 #include "meta/meta_json.h"
 
-/* The members that show which program has written a descriptor. */
+/* Members of a descriptor that show which program has written it; true:
+ * found. */
 struct mooncake_members {
 	bool protocol, buffers, ours, files;
 };

@@ -53,8 +53,8 @@ int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 			return TEI_ERR_INVALID;
 		colon = end[1] ? end + 1 : NULL;
 	} else if (colon && strchr(colon + 1, ':')) {
-		colon = NULL; /* the text is an IPv6 address without brackets,
-			       * so it has no port */
+		colon = NULL; /* an IPv6 address without brackets, to which no
+			       * port can belong */
 		end = text + strlen(text);
 	} else {
 		end = colon ? colon : text + strlen(text);
@@ -182,8 +182,8 @@ static bool name_has_prefix(const char *name, const char *const *prefixes)
 }
 
 /*
- * Returns true for a bridge or the host side of a container link. Such an
- * interface does not lead to other machines.
+ * Returns true if the interface is a bridge or the host side of a container's
+ * link. The address of such an interface cannot be reached from other machines.
  */
 static bool name_is_bridge(const char *interface)
 {
@@ -207,8 +207,8 @@ static bool name_is_link_local(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-/* Returns 0 for an address that peers cannot use, otherwise its rank. A higher
- * rank is better. */
+/* Returns the rank of the interface's address: 0 if peers cannot use it,
+ * otherwise 1 or, for the preferred IP version, 2. */
 static int name_rank(const struct ifaddrs *i, bool ipv6)
 {
 	const unsigned int want = IFF_UP | IFF_RUNNING;
@@ -230,7 +230,8 @@ static void name_host(const struct sockaddr *sa, char out[TEI_META_HOST_MAX])
 			  sizeof(struct sockaddr_in), out);
 }
 
-/* Writes the first of the best addresses, or returns false if there is none. */
+/* Writes the first of the addresses with the highest rank to out. Returns false
+ * if peers cannot use any of the addresses. */
 static bool name_best(const struct ifaddrs *list, bool ipv6,
 		      char out[TEI_META_HOST_MAX])
 {
@@ -249,7 +250,8 @@ static bool name_best(const struct ifaddrs *list, bool ipv6,
 	return best;
 }
 
-/* Writes the first of the best addresses, or loopback if there is none. */
+/* Writes the first of the addresses with the highest rank to out, or the
+ * loopback address if peers cannot use any. */
 static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
 {
 	struct ifaddrs *list;
@@ -261,7 +263,8 @@ static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
 	freeifaddrs(list);
 }
 
-/* Returns true if an interface other than loopback has the address. */
+/* Returns true if an interface other than a loopback interface has the numeric
+ * address host. */
 static bool name_present(const struct ifaddrs *i, const char *host)
 {
 	char text[TEI_META_HOST_MAX];

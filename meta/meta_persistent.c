@@ -12,8 +12,8 @@
 
 /*
  * Persistent segment records: descriptors that no process owns. To change a
- * record, a process reads and modifies it, and writes it if no other process
- * has written it meanwhile.
+ * record, a process reads it, modifies it, and writes it if no other process
+ * has written it meanwhile; otherwise it starts again.
  */
 
 #define PERSISTENT_PREFIX (sizeof(TEI_META_PERSISTENT) - 1)
@@ -90,7 +90,8 @@ static int persistent_write(struct tei_meta_store *s, const char *name,
 	return rc;
 }
 
-/* Makes one attempt to change the record. */
+/* Makes one attempt to change the record. Returns META_CONFLICT if another
+ * process has changed it meanwhile. */
 static int persistent_try(struct tei_meta_store *s, const char *name,
 			  tei_meta_change_fn fn, void *arg,
 			  uint64_t deadline_ns, struct tei_err *err)
@@ -117,7 +118,8 @@ static int persistent_try(struct tei_meta_store *s, const char *name,
 	return rc;
 }
 
-/* Makes one attempt to remove the record, whatever its content. */
+/* Makes one attempt to remove the record, without decoding it. Returns
+ * META_CONFLICT if another process has changed it meanwhile. */
 static int persistent_try_remove(struct tei_meta_store *s, const char *name,
 				 bool *found, uint64_t deadline_ns,
 				 struct tei_err *err)
@@ -184,8 +186,8 @@ static int persistent_by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Adds the folder's name in front of each name and copies it. Skips invalid
- * names. */
+/* Adds to "to" a copy of each name in "from", with the folder in front. Skips
+ * invalid names. Returns false if memory is short. */
 static bool persistent_names(const struct meta_names *from, const char *folder,
 			     struct meta_names *to)
 {

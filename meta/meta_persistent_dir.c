@@ -17,10 +17,10 @@
 #include "util/settings.h"
 
 /*
- * Persistent segment records without a server: <folder>/<name>.json. A file is
- * replaced atomically by a rename, so readers take no lock. Writers lock
- * <folder>/.lock. The folder is synced too, so a written record survives a
- * crash of the host.
+ * Persistent segment records of P2PHANDSHAKE, which has no server: each record
+ * is a file <folder>/<name>.json. A rename replaces a file atomically, so
+ * readers take no lock. Writers lock the file <folder>/.lock. They sync the
+ * file and the folder, so a written record survives a crash of the host.
  */
 
 #define DIR_SUFFIX	".json"
@@ -40,7 +40,8 @@ static int dir_errno(struct tei_err *err, const char *path)
 			    strerror(errno));
 }
 
-/* Writes <folder>/<name><suffix>. The caller frees *out. */
+/* Sets *out to the path <folder>/<name><suffix>, without "nvmeof/" in the name.
+ * The caller frees *out. */
 static int dir_path(const struct tei_meta_store *s, const char *name,
 		    const char *suffix, char **out, struct tei_err *err)
 {
@@ -59,9 +60,11 @@ static int dir_path(const struct tei_meta_store *s, const char *name,
 			    "no memory for a path");
 }
 
-/* Returns a number that identifies the version of the file. A new file has
- * another inode number or time, so its number differs. Never returns
- * META_ABSENT. */
+/*
+ * Returns the version of the file, a number that is computed from the inode
+ * number and the modification time. A file that replaces it has another
+ * version. Never returns META_ABSENT.
+ */
 static int64_t dir_version(const struct stat *st)
 {
 	uint64_t v = (uint64_t)st->st_ino * UINT64_C(0x9e3779b97f4a7c15) +
@@ -119,8 +122,8 @@ int meta_dir_read(struct tei_meta_store *store, const char *name,
 	return rc;
 }
 
-/* Locks the folder. *out receives a file descriptor; closing it unlocks the
- * folder. */
+/* Locks the folder. Sets *out to a file descriptor, which the caller closes to
+ * unlock the folder. */
 static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 		    int *out, struct tei_err *err)
 {
@@ -149,7 +152,7 @@ static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 	return rc;
 }
 
-/* Writes the text to a temporary file and syncs that file. */
+/* Writes json to the temporary file path and syncs that file. */
 static int dir_write_new(const char *path, const char *json, size_t len,
 			 struct tei_err *err)
 {
@@ -193,7 +196,8 @@ static int dir_sync(const struct tei_meta_store *s, struct tei_err *err)
 	return rc;
 }
 
-/* Replaces the record's file. The caller holds the lock of the folder. */
+/* Replaces the file of the record, or removes it if json is NULL. The caller
+ * holds the lock of the folder. */
 static int dir_replace(const struct tei_meta_store *s, const char *name,
 		       const char *path, const char *json, size_t len,
 		       struct tei_err *err)

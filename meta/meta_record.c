@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The records that a process publishes in a metadata store: the address of its
- * control channel, and the head of a descriptor.
- */
+/* Encodes and decodes the records that a process publishes in a metadata store:
+ * the address of its control channel, and the head of its descriptor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +70,11 @@ bool meta_rpc_decode(const char *text, size_t len,
 	return true;
 }
 
-/* Adds everything but the buffers to a head. If closed is true, adds only the
- * name, the protocol and the incarnation. */
+/*
+ * Creates the descriptor whose JSON text becomes a part of the head: a copy of
+ * desc without buffers and labels. If "closed" is true, the copy contains only
+ * the name, the protocol and the incarnation.
+ */
 static int head_desc(const struct tei_meta_desc *desc, bool closed,
 		     struct tei_meta_desc **out, struct tei_err *err)
 {
@@ -109,8 +110,8 @@ int meta_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		meta_buf_u64(&b, desc->buffer_count);
 	}
 	meta_buf_text(&b, ",");
-	meta_buf_bytes(&b, json + 1, n); /* these bytes include the closing
-					  * bracket */
+	meta_buf_bytes(&b, json + 1, n); /* the members of the descriptor and
+					  * the closing bracket */
 	free(json);
 	if (b.failed) {
 		free(b.text);
@@ -165,7 +166,8 @@ int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 				   store->settings->control.handshake_max,
 				   deadline_ns, &text, &n, &e);
 	if (rc) {
-		/* the process at the endpoint does not know the name */
+		/* a control channel answers at the endpoint, but it does not
+		 * know the name */
 		if (rc == TEI_ERR_REJECTED && e.prov_errno == TEI_ERR_METADATA)
 			snprintf(e.hint, sizeof(e.hint), TEI_META_PEER_ENDED);
 		tei_err_prefix(&e, "segment '%.64s'", name);
@@ -174,7 +176,8 @@ int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 		return rc;
 	}
 	if (!meta_head_decode(text, n, &inc, at) || inc == incarnation) {
-		*json = text; /* the decoder reports invalid text */
+		*json = text; /* the caller decodes the text and reports an
+			       * error in it */
 		*len = n;
 		return 0;
 	}

@@ -21,15 +21,16 @@ struct store_name {
 };
 
 /*
- * Schemes and their back ends. A scheme is the part of the text before "://"
- * and may be in upper or lower case. P2PHANDSHAKE is a word without "://" and
- * must be in upper case.
+ * Schemes and their back ends. A scheme is the part of the connection string
+ * before "://" and may be written in upper or lower case. P2PHANDSHAKE has no
+ * "://" and must be written in upper case.
  */
 static const struct store_scheme {
 	const char *scheme;
 	/* functions of the back end, or NULL if it is not built in */
 	const struct meta_store_ops *ops;
-	const char *option; /* option of configure that leaves ops out */
+	const char *option; /* option of ./configure with which the back end is
+			     * not built in */
 } store_schemes[] = {
 	{ "P2PHANDSHAKE", &meta_p2p_ops, NULL },
 #ifdef TEI_HAVE_ZOOKEEPER
@@ -74,8 +75,10 @@ static void store_built_in(char *out, size_t len)
 	}
 }
 
-/* Returns true if text is a list of host:port without a scheme. Such a list
- * means etcd, as in Mooncake. Any other text without a scheme is misspelled. */
+/*
+ * Returns true if text is a list of host:port without a scheme. Such a list
+ * stands for etcd, as in Mooncake. Any other text without a scheme is an error.
+ */
 static bool store_host_list(const char *text)
 {
 	char one[TEI_META_ENDPOINT_MAX], host[TEI_META_HOST_MAX];
@@ -271,10 +274,8 @@ static bool store_forget(struct tei_meta_store *s, const char *name)
 	return n != NULL;
 }
 
-/*
- * Publishes on the own server first, so that the text is available when the
- * store refers a peer to that server.
- */
+/* Publishes desc. Gives its text to the process's own server first, because the
+ * store may refer peers to that server as soon as it has the descriptor. */
 static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 			 bool report_loss, uint64_t deadline_ns,
 			 struct tei_err *err)
@@ -316,8 +317,10 @@ int tei_meta_store_update(struct tei_meta_store *s, struct tei_meta_desc *desc,
 	return store_publish(s, desc, false, deadline_ns, err);
 }
 
-/* Encodes the descriptor. *json stays NULL if the back end does not store a
- * text of that length. */
+/*
+ * Encodes the descriptor as JSON. If the back end does not store a text of that
+ * length, leaves *json unchanged, and the back end publishes a descriptor head.
+ */
 static int store_inline(const struct tei_meta_store *s,
 			const struct tei_meta_desc *desc, char **json,
 			size_t *len, struct tei_err *err)
@@ -383,10 +386,10 @@ int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 }
 
 /*
- * Refuses a descriptor that names files unless it is a persistent segment
- * record. A process that opens the files uses its own permissions and the paths
- * in the descriptor. Therefore only an administrator may choose the paths,
- * through the store; another process must not.
+ * Returns an error if the descriptor names files and is not a persistent
+ * segment record. A process that uses the segment opens these paths with its
+ * own permissions. Therefore only an administrator may choose the paths, in a
+ * persistent segment record; another process must not.
  */
 static int store_files(const char *name, const struct tei_meta_desc *desc,
 		       struct tei_err *err)
@@ -399,8 +402,8 @@ static int store_files(const char *name, const struct tei_meta_desc *desc,
 			    name);
 }
 
-/* Decodes a text from the store. Refuses the descriptor of a Mooncake
- * process. */
+/* Decodes the text of a descriptor. Returns an error for the descriptor of a
+ * Mooncake process. */
 static int store_decode(const char *name, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err)
 {
