@@ -10,10 +10,11 @@
 #include "util/log.h"
 #include "util/settings.h"
 
-/* Values, leases, listings, open and close of the etcd driver. meta_etcd.h
- * describes the design. */
+/* The functions of the etcd driver, except the watch. meta_etcd.h describes the
+ * design. */
 
-#define ETCD_LIST_STEP "1000" /* keys per request of a listing */
+#define ETCD_LIST_STEP "1000" /* greatest number of keys in one response of a
+			       * listing */
 
 /* --- values -------------------------------------------------------------- */
 
@@ -71,8 +72,8 @@ static uint64_t etcd_lease_id(struct etcd *e)
 	return lease;
 }
 
-/* Records that the server no longer has the lease, and therefore none of the
- * keys that belong to it. */
+/* Records that the server no longer has the lease. The keys that belonged to it
+ * no longer exist either. */
 static void etcd_lease_gone(struct etcd *e, uint64_t lease)
 {
 	tei_mutex_lock(&e->lock);
@@ -82,8 +83,8 @@ static void etcd_lease_gone(struct etcd *e, uint64_t lease)
 	tei_mutex_unlock(&e->lock);
 }
 
-/* Requests a new lease from the server. Only the thread with the writer's token
- * calls this function. */
+/* Requests a new lease from the server and sets *lease to its ID. Called only
+ * by the thread with the writer's token. */
 static int etcd_grant(struct meta_kv *kv, uint64_t deadline_ns, uint64_t *lease,
 		      struct tei_err *err)
 {
@@ -135,7 +136,8 @@ static int etcd_renew(struct meta_kv *kv, const char *const *keys, size_t count,
 		meta_buf_u64(&call.body, lease);
 		meta_buf_text(&call.body, "\"}");
 		rc = etcd_call(kv, &call, &r, err);
-		/* the response to an unknown lease has no TTL */
+		/* if the server does not know the lease, the response has no
+		 * TTL */
 		if (rc == ETCD_NO_LEASE || (!rc && !r.ttl)) {
 			etcd_lease_gone(e, lease);
 			rc = 0;
@@ -152,14 +154,15 @@ static int etcd_renew(struct meta_kv *kv, const char *const *keys, size_t count,
 /* --- commits ------------------------------------------------------------- */
 
 /*
- * Commits the changes. A commit may have been executed although its response is
- * lost. The driver then sends the commit again; it returns META_CONFLICT, and
- * the caller finds its own record in the store.
+ * Commits the changes. A response may be lost although the server has executed
+ * the commit. The driver then sends the commit again, the versions do not match
+ * any longer, and the result is META_CONFLICT. In this case the caller finds
+ * its own record in the store.
  *
- * A server that has lost its data counts revisions from 1 again, so a version
- * may be that of another process's key. The transaction fails in that case,
- * because the server does not have the lease. The driver does not repeat the
- * transaction with a new lease.
+ * A server that has lost its data counts revisions from 1 again, so the
+ * expected version may by chance be that of another process's key. The commit
+ * fails nevertheless, because the server no longer has the lease. For this
+ * reason the driver must not repeat a commit with a new lease.
  */
 static int etcd_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 		       size_t count, uint64_t deadline_ns, struct tei_err *err)
@@ -201,8 +204,8 @@ static int etcd_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 struct etcd_listing {
 	struct meta_names *names;
 	size_t prefix;	      /* length of the prefix, bytes */
-	struct meta_buf last; /* last key received, followed by a NUL: the next
-			       * request begins there */
+	struct meta_buf last; /* the last key that was received, with a NUL
+			       * appended: the first key of the next request */
 };
 
 static bool etcd_list_pair(void *arg, const struct etcd_pair *pair)

@@ -10,19 +10,20 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-/* Calls of the gateway: endpoints, tokens, and the meaning of an error. */
+/* Requests to etcd's JSON gateway: the choice of the endpoint, tokens, and the
+ * handling of errors. */
 
 #define ETCD_AUTH_HINT \
 	"set MOONRAIL_ETCD_AUTH_FILE to a file with user:password"
 #define ETCD_TLS_HINT                                                       \
 	"check MOONRAIL_STORE_CA_FILE, which switches TLS on, and, if the " \
 	"server requires a certificate, MOONRAIL_STORE_CERT_FILE"
-/* Pause between two rounds over all endpoints. */
+/* pause after all endpoints have failed, before they are tried again */
 #define ETCD_PAUSE_NS	(100 * TEI_NS_PER_MS)
 #define ETCD_TRY_MIN_NS TEI_NS_PER_SEC
 #define ETCD_TRY_MAX_NS (5 * TEI_NS_PER_SEC)
 
-/* gRPC codes */
+/* gRPC error codes */
 enum {
 	GRPC_CANCELED = 1,
 	GRPC_UNKNOWN = 2,
@@ -56,7 +57,8 @@ static bool etcd_endpoint(struct etcd *e, const char *text, const char *scheme)
 	char host[TEI_META_HOST_MAX], at[TEI_META_ENDPOINT_MAX];
 	uint16_t port;
 
-	/* an address contains no '@'; the text before it may be a password */
+	/* An address contains no '@'. A text with '@' is refused, because it
+	 * may contain a password, which belongs into a file. */
 	if (e->count == ETCD_ENDPOINTS || strpbrk(text, "@/?#%\\ ") ||
 	    tei_meta_split(text, host, &port))
 		return false;
@@ -158,7 +160,7 @@ bool etcd_token_refused(const struct etcd_response *r)
 	       strstr(r->message, "revision of auth store is old");
 }
 
-/* Switches the endpoint's paths between /v3 and /v3beta. */
+/* Switches the prefix of the endpoint's paths from /v3 to /v3beta, or back. */
 static void etcd_other_prefix(struct etcd *e, int endpoint)
 {
 	tei_mutex_lock(&e->lock);
@@ -166,7 +168,7 @@ static void etcd_other_prefix(struct etcd *e, int endpoint)
 	tei_mutex_unlock(&e->lock);
 }
 
-/* Requests a token from an endpoint. */
+/* Sends user and password to the endpoint, which answers with a token. */
 static int etcd_ask_token(struct etcd *e, int endpoint, uint64_t deadline_ns,
 			  struct meta_http_response *got)
 {
@@ -224,8 +226,8 @@ static int etcd_authenticate(struct etcd *e, int endpoint, uint64_t deadline_ns,
 	return 0;
 }
 
-/* Writes the header with the current token to out. Returns false if there is no
- * token yet. */
+/* Writes the header line with the present token to out. Returns false if a
+ * token is needed and there is none yet. */
 static bool etcd_token_known(struct etcd *e, char out[ETCD_TOKEN_MAX])
 {
 	bool known;
@@ -271,20 +273,23 @@ bool etcd_token_forget(struct etcd *e, const char *header)
 struct etcd_try {
 	struct etcd_call *call;
 	struct etcd_response *out;
-	int endpoint, tries;  /* tries: number of endpoints that have failed */
+	int endpoint, tries;  /* index of the endpoint, and number of attempts
+			       * with other endpoints that have failed before */
 	uint64_t deadline_ns; /* deadline of this attempt */
-	bool hopeful;	      /* the failure may be temporary, so that another
-			       * round is worthwhile */
-	bool renewed;	      /* the call was repeated with a new token */
-	bool beta;	      /* the call was repeated with the path of an
-			       * older etcd, /v3beta */
+	bool hopeful;	      /* at least one failure of this round over the
+			       * endpoints may be temporary, so another round
+			       * may succeed */
+	bool renewed;	      /* the call was repeated at this endpoint with a
+			       * new token */
+	bool beta;	      /* the call was repeated at this endpoint with the
+			       * other prefix of the path */
 	int rc;
 	char why[META_HTTP_WHY];
 	const char *hint;
 };
 
 enum etcd_next {
-	ETCD_DONE,  /* rc is the result */
+	ETCD_DONE,  /* the call has ended with the result rc */
 	ETCD_AGAIN, /* try the same endpoint again */
 	ETCD_OTHER, /* try the next endpoint */
 };
@@ -298,7 +303,7 @@ static enum etcd_next etcd_failed(struct etcd_try *t, int rc, const char *why,
 	return ETCD_DONE;
 }
 
-/* Handles the failure of a request without a response. */
+/* Handles a request to which no HTTP response has arrived. */
 static enum etcd_next etcd_no_response(struct etcd_try *t, int rc,
 				       const char *why)
 {
@@ -405,8 +410,9 @@ static enum etcd_next etcd_attempt(struct meta_kv *kv, struct etcd_try *t)
 
 /*
  * Returns the deadline of the next attempt. If there are several endpoints,
- * each one gets a fraction of the lease time in the first round. So the lease
- * does not expire while the driver waits for an endpoint that does not answer.
+ * each one gets a fraction of the lease time in the first round. Without this,
+ * the lease could expire while the driver waits for an endpoint that does not
+ * answer.
  */
 static uint64_t etcd_try_deadline(const struct meta_kv *kv,
 				  const struct etcd_try *t)
@@ -429,8 +435,11 @@ static uint64_t etcd_try_deadline(const struct meta_kv *kv,
 	return tei_now_ns() + one;
 }
 
-/* Prepares the attempt with the next endpoint. Returns false if no server can
- * be expected to serve the call in time. */
+/*
+ * Prepares an attempt with the next endpoint. Pauses after each round over all
+ * endpoints. Returns false if a further attempt cannot be expected to succeed
+ * in time.
+ */
 static bool etcd_try_other(struct meta_kv *kv, struct etcd_try *t)
 {
 	const struct timespec pause = { .tv_nsec = ETCD_PAUSE_NS };
@@ -467,7 +476,8 @@ int etcd_call(struct meta_kv *kv, struct etcd_call *call,
 		more = more && tei_ns_left(call->deadline_ns) &&
 		       !meta_kv_stopping(kv);
 	}
-	if (next == ETCD_AGAIN) /* the deadline has passed */
+	if (next == ETCD_AGAIN) /* the deadline has passed before the next
+				 * attempt */
 		etcd_failed(&t, TEI_ERR_SOCKET, "no answer in time", NULL);
 	free(call->body.text);
 	if (!t.rc || t.rc == ETCD_NO_LEASE)

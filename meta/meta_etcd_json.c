@@ -7,14 +7,14 @@
 #include "meta/meta_etcd_json.h"
 #include "meta/meta_kv.h"
 
-/* Greatest nesting depth of objects in a response:
+/* greatest nesting depth of the objects that the parser enters, such as
  * {"result":{"events":[{"kv":{}}]}} */
 #define ETCD_NESTED 3
 
 /* --- responses ----------------------------------------------------------- */
 
-/* Decodes the base64 string that the parser has read. *out is terminated; the
- * caller frees it. */
+/* Reads a base64 string and decodes it. *out becomes a terminated text, which
+ * the caller frees. */
 static bool etcd_bytes(struct meta_json *j, char **out, size_t *len)
 {
 	struct base64_decode_ctx ctx;
@@ -131,8 +131,8 @@ static bool etcd_array(struct meta_json *j, struct etcd_response *out,
 static bool etcd_members(struct meta_json *j, struct etcd_response *out,
 			 int nested);
 
-/* Sets the code of an error: {"error":"text","code":5}, or in a stream
- * {"error":{"grpc_code":5,"message":"text"}}. */
+/* Reads the code of an error. It is in {"error":"text","code":5} or, in the
+ * response to a watch, in {"error":{"grpc_code":5,"message":"text"}}. */
 static bool etcd_code(struct meta_json *j, struct etcd_response *out)
 {
 	uint64_t code;

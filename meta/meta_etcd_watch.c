@@ -10,32 +10,34 @@
 #include "util/settings.h"
 
 /*
- * The watch of the etcd driver. A watch is one HTTP response that does not end;
- * each line of it is a JSON text. A watch that breaks is continued with the
- * revision after the last one that was reported, possibly by another endpoint,
- * so that no change is missed. If the server no longer has that revision, the
- * watch starts with the current one, and the core reads all keys.
+ * The watch of the etcd driver. A watch is an HTTP request whose response does
+ * not end; each line of the response is a JSON text. If a watch breaks, the
+ * next one, possibly at another endpoint, starts with the revision after the
+ * last one that was reported, so that no change is missed. If the server no
+ * longer has that revision, the next watch starts with the current revision,
+ * and the core reads all keys.
  */
 
 #define WATCH_LINE_MAX	(16u << 20)
 #define WATCH_STREAM_NS (24 * 3600 * TEI_NS_PER_SEC)
-/* number of consecutive restarts after which the core pauses */
+/* greatest number of consecutive restarts without a pause */
 #define WATCH_RESTARTS 3
-/* a watch that ends earlier counts as a failure */
+/* duration below which a watch counts as failed */
 #define WATCH_SHORT_NS TEI_NS_PER_SEC
 
 /* A watch in progress. Used by the watcher thread only. */
 struct etcd_watch {
 	struct meta_kv *kv;
 	int endpoint;
-	int64_t next;		/* first revision to report, or 0: report
-				 * changes from now on */
-	bool resumed;		/* meta_kv_watching was called for this watch */
-	bool created;		/* the server has accepted the watch */
-	bool restart;		/* the next watch starts with the current
+	int64_t next;		/* first revision that the watch is to report;
+				 * 0: the current one */
+	bool resumed;		/* meta_kv_watching was called, and no revision
+				 * was missed since */
+	bool created;		/* the server has confirmed the watch */
+	bool restart;		/* the next watch must start with the current
 				 * revision */
-	int restarts;		/* consecutive restarts */
-	uint64_t created_by_ns; /* time by which the server must have accepted
+	int restarts;		/* number of consecutive restarts */
+	uint64_t created_by_ns; /* time by which the server must have confirmed
 				 * the watch */
 	struct meta_buf line;	/* beginning of a line that is not complete
 				 * yet */
@@ -53,7 +55,8 @@ static bool watch_pair(void *arg, const struct etcd_pair *pair)
 	return true;
 }
 
-/* Handles the first line of a watch. Returns false if the watch must end. */
+/* Handles the line with which the server confirms the watch. Returns false if
+ * the watch must end. */
 static bool watch_created(struct etcd_watch *w, const struct etcd_response *r)
 {
 	if (w->resumed && r->revision + 1 < w->next) {
@@ -106,8 +109,8 @@ static bool watch_line(struct etcd_watch *w, const char *text, size_t len)
 	}
 	if (r.created)
 		return watch_created(w, &r);
-	/* a line without changes: the server has reported all changes up to its
-	 * revision */
+	/* a line without changes says that the server has reported all changes
+	 * up to the revision in the line */
 	if (w->created && r.revision >= w->next)
 		w->next = r.revision;
 	return true;
@@ -149,7 +152,8 @@ static bool watch_idle(void *arg)
 	return etcd_current(e) == w->endpoint && !meta_kv_stopping(w->kv);
 }
 
-/* Appends the request for a watch of all keys of the cluster. */
+/* Appends the JSON text of a request to watch all keys of the cluster. Returns
+ * false if it cannot be made. */
 static bool watch_request(struct etcd_watch *w, struct meta_buf *b)
 {
 	char prefix[META_KV_KEY_MAX];
@@ -174,8 +178,8 @@ static int watch_stream(struct etcd_watch *w, const struct meta_buf *body,
 			struct meta_http_response *got)
 {
 	struct etcd *e = w->kv->state;
-	/* Hasleader: a server that loses the connection to its cluster ends the
-	 * watch */
+	/* "Hasleader" makes a server that has lost the connection to its
+	 * cluster end the watch */
 	const char *headers[] = { "Content-Type: application/json",
 				  "Grpc-Metadata-Hasleader: true",
 				  *w->token ? w->token : NULL, NULL };
@@ -198,7 +202,7 @@ static int watch_stream(struct etcd_watch *w, const struct meta_buf *body,
 	return meta_http_run(e->http, &r, got);
 }
 
-/* Handles a response with a status other than 200. */
+/* Handles a response to a watch request whose HTTP status is not 200. */
 static void watch_refused(struct etcd_watch *w,
 			  const struct meta_http_response *got)
 {

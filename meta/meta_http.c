@@ -16,21 +16,21 @@
 #include "util/settings.h"
 
 /*
- * The HTTP driver of meta_kv.h. docs/PROTOCOL.md describes the requests. At
- * open the driver finds out whether the server is te_meta serve, which supports
- * versions, commits, leases and watches. With any other server, the driver uses
- * only Mooncake's requests (meta_http_plain.c).
+ * The HTTP driver of meta_kv.h. docs/PROTOCOL.md describes the requests. When
+ * the store is opened, the driver finds out whether the server is te_meta
+ * serve, which supports versions, commits, leases and watches. For any other
+ * server, the driver uses only Mooncake's requests (meta_http_plain.c).
  */
 
-/* Time limit after which the server answers a watch even if nothing has
+/* Time after which the server answers a watch request even if nothing has
  * changed, ms. */
 #define HTTP_WATCH_MS 10000
-/* Time that is added to the deadline of a watch, so that the answer can
- * arrive. */
+/* Time that the answer to a watch request may need in addition to that, ns. */
 #define HTTP_SLACK_NS (5 * TEI_NS_PER_SEC)
-/* Pause between two watches, so that one answer can report several changes. */
+/* Pause between two watch requests. Changes during the pause are reported
+ * together in one answer. */
 #define HTTP_PAUSE_NS (20 * TEI_NS_PER_MS)
-/* A version that no server has reached. */
+/* a version that is higher than that of any server */
 #define HTTP_FUTURE "9223372036854775807"
 
 /* --- requests ------------------------------------------------------------ */
@@ -60,9 +60,11 @@ void http_key_query(const char *key, char out[HTTP_TARGET_MAX])
 	http_escape(key, out + 4, HTTP_TARGET_MAX - 4);
 }
 
-/* Returns the error code for a status that the caller does not expect. If the
- * server says that it cannot serve a request at the moment, the code is the
- * same as for a server that does not answer. */
+/*
+ * Returns an error for an HTTP status that the caller does not expect. If the
+ * status means that the server cannot serve requests at present, the code is
+ * TEI_ERR_SOCKET, as for a server that does not answer.
+ */
 static int http_refused(struct meta_kv *kv, const struct http_call *c,
 			struct tei_err *err)
 {
@@ -168,7 +170,7 @@ static int http_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 	used = (size_t)(line + 1 - c.answer.body);
 	out->len = c.answer.len - used;
 	memmove(c.answer.body, line + 1, out->len + 1);
-	out->text = c.answer.body; /* owned by the caller now */
+	out->text = c.answer.body; /* the caller frees the text */
 	return 0;
 }
 
@@ -200,8 +202,8 @@ static void http_change(struct meta_buf *b, const struct meta_kv_change *c)
 	meta_buf_text(b, "}");
 }
 
-/* Reads the versions in the answer to a commit. Returns false if it is not such
- * an answer. */
+/* Reads the new versions of the keys from the answer to a commit. Returns false
+ * if the text is not such an answer. */
 static bool http_versions(const struct http_call *c,
 			  struct meta_kv_change *changes, size_t count)
 {
@@ -286,7 +288,7 @@ static int http_renew(struct meta_kv *kv, const char *const *keys, size_t count,
 
 /* --- listings and watches ------------------------------------------------ */
 
-/* The keys in an answer to a listing or a watch. */
+/* The answer to a listing or watch request, decoded. */
 struct http_keys {
 	uint64_t version;
 	bool reset, more;
@@ -316,7 +318,8 @@ static void http_keys_names(struct meta_json *j, struct meta_names *names)
 			meta_json_fail(j, "no memory");
 }
 
-/* Parses an answer. The caller frees *k, even after a failure. */
+/* Decodes the answer to a listing or watch request. Returns false if it is not
+ * valid. The caller frees *k with http_keys_free, even after a failure. */
 static bool http_keys_parse(const struct http_call *c, struct http_keys *k)
 {
 	struct meta_json j;
@@ -343,8 +346,12 @@ static bool http_keys_parse(const struct http_call *c, struct http_keys *k)
 	return fine;
 }
 
-/* Gets the keys with a prefix that have changed after version since; "0" means
- * all keys. The caller frees *k, even after a failure. */
+/*
+ * Gets the keys that start with prefix and have changed after the version
+ * "since"; "0" means all keys. If there are none, the server waits up to
+ * wait_ms for a change. The caller frees *k with http_keys_free, even after a
+ * failure.
+ */
 static int http_keys(struct meta_kv *kv, const char *prefix, const char *since,
 		     uint32_t wait_ms, struct http_call *c, struct http_keys *k,
 		     struct tei_err *err)
@@ -425,9 +432,11 @@ static void http_report(struct meta_kv *kv, const struct http_keys *k)
 		nanosleep(&pause, NULL);
 }
 
-/* Waits until the server reports changes after version since. The first request
- * passes HTTP_FUTURE; the server answers it with a reset that contains its
- * current version. */
+/*
+ * Makes one watch request: the server answers when there is a change after the
+ * version "since", or after wait_ms. In the first request, "since" is
+ * HTTP_FUTURE; the server's answer is then a reset with its current version.
+ */
 static int http_watch_once(struct meta_kv *kv, const char *since,
 			   uint32_t wait_ms)
 {
@@ -481,8 +490,8 @@ static void http_close(struct meta_kv *kv)
 	free(h);
 }
 
-/* Returns true if the text is http://host[:port][/path], and sets kv->where to
- * host and port. */
+/* Parses the connection string http://host[:port][/path]. Sets h->url, and sets
+ * kv->where to host and port. Returns false if conn does not have this form. */
 static bool http_parse(struct meta_kv *kv, struct http *h, const char *conn)
 {
 	const char *host = strstr(conn, "://") + 3, *path;
@@ -498,7 +507,7 @@ static bool http_parse(struct meta_kv *kv, struct http *h, const char *conn)
 	if (tei_meta_split(text, name, &port) || !*name)
 		return false;
 	snprintf(kv->where, sizeof(kv->where), "%s", text);
-	/* if the URL has no path, use the path in Mooncake's documentation */
+	/* if conn has no path, the path in Mooncake's documentation is used */
 	return (size_t)snprintf(h->url, sizeof(h->url), "%s%s", conn,
 				*path && strcmp(path, "/") ? ""
 				: *path			   ? "metadata"
@@ -530,7 +539,7 @@ static int http_prepare(struct meta_kv *kv, struct http *h, const char *conn,
 	    !tei_random(id, sizeof(id)))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "MC_METADATA_CLUSTER_ID is too long");
-	/* keep the part before "rpc_meta/?", which all keys have */
+	/* removes "rpc_meta/?"; all keys have the part before it in common */
 	*strstr(key, "rpc_meta/?") = 0;
 	snprintf(h->prefix, sizeof(h->prefix), "%.511s", key);
 	for (i = 0; i < 16; i++)
@@ -539,7 +548,7 @@ static int http_prepare(struct meta_kv *kv, struct http *h, const char *conn,
 	return h->client ? 0 : http_memory(kv, err);
 }
 
-/* Finds out which requests the server supports. */
+/* Finds out whether the server is te_meta serve, and sets h->plain. */
 static int http_detect(struct meta_kv *kv, struct http *h, uint64_t deadline_ns,
 		       struct tei_err *err)
 {

@@ -18,33 +18,35 @@
 #include "util/lock.h"
 
 /*
- * Each request has a curl handle of its own, which the calling thread drives.
- * The handle is part of a multi handle, so that another thread can end the
- * wait. Host names are resolved by meta_resolve.c, because libcurl waits for
- * its own resolver when a handle is freed. A handle whose request failed is not
- * used again, so that the next request resolves the name again.
+ * Each request uses a curl handle, which no other request uses meanwhile and
+ * which the calling thread drives. The handle is part of a multi handle, so
+ * that another thread can wake the calling thread. meta_resolve.c resolves host
+ * names, because libcurl would wait for its own resolver when a handle is
+ * freed. A handle whose request has failed is not used again.
  */
 
-#define HTTP_IDLE     4 /* unused handles that are kept */
+#define HTTP_IDLE     4 /* greatest number of unused handles that a client
+			 * keeps */
 #define HTTP_POLL_NS  (250 * TEI_NS_PER_MS)
 #define HTTP_NAME_MAX 512
 
 struct http_handle {
 	struct tei_list link; /* element of http->running */
 	CURL *easy;
-	CURLM *multi;	      /* owns the connections */
-	char origin[HTTP_NAME_MAX]; /* host:port of the requests that used this
-				     * handle */
+	CURLM *multi;	      /* multi handle, which owns the connections */
+	char origin[HTTP_NAME_MAX]; /* "host:port" of the last request that used
+				     * this handle */
 };
 
 struct meta_http {
-	struct meta_http_tls tls; /* does not change after creation */
+	struct meta_http_tls tls; /* does not change after meta_http_new */
 	/* row 2 of docs/LOCKING.md; not held while a request is in progress */
 	struct tei_mutex lock;
 	bool canceled;
 	struct http_handle *idle[HTTP_IDLE];
 	int idle_count;
-	struct tei_list running; /* list of struct http_handle */
+	struct tei_list running; /* handles in use: list of struct
+				  * http_handle */
 };
 
 /* A request in progress, on the calling thread's stack. */
@@ -54,8 +56,10 @@ struct http_run {
 	struct meta_http_response *out;
 	struct http_handle *handle;
 	struct curl_slist *headers, *addresses;
-	size_t room;		    /* allocated bytes of out->body */
-	int rc;			    /* error code that a callback has set */
+	size_t room;		    /* number of bytes that are allocated for
+				     * out->body */
+	int rc;			    /* error code that a callback has set, or
+				     * 0 */
 	char text[CURL_ERROR_SIZE]; /* libcurl's description of an error */
 };
 
@@ -84,9 +88,11 @@ static struct http_handle *http_handle_new(void)
 	return NULL;
 }
 
-/* Takes a handle for a request to origin, if possible one that has already made
- * a request to that origin. Sets *canceled if meta_http_cancel was called, so
- * that no request may start. */
+/*
+ * Takes a handle for a request to origin, if possible one whose last request
+ * went to the same origin. If meta_http_cancel was called, sets *canceled to
+ * true, and no request may start.
+ */
 static struct http_handle *http_take(struct meta_http *http, const char *origin,
 				     bool *canceled)
 {
@@ -130,8 +136,11 @@ static void http_give(struct meta_http *http, struct http_handle *h, bool good)
 
 /* --- callbacks of libcurl ------------------------------------------------ */
 
-/* Opens a socket that children of exec do not inherit. TCP keepalive detects
- * within 15 s that the other host is gone. */
+/*
+ * Opens a socket for libcurl. A program that this process starts does not
+ * inherit the socket. TCP keepalive detects within 15 s that the other host is
+ * gone.
+ */
 static curl_socket_t http_socket(void *arg, curlsocktype purpose,
 				 struct curl_sockaddr *a)
 {
@@ -186,7 +195,7 @@ static size_t http_data(char *bytes, size_t one, size_t len, void *arg)
 	long status = 0;
 	bool good;
 
-	(void)one; /* size of an element, always 1 */
+	(void)one; /* the size of an element is always 1 */
 	curl_easy_getinfo(run->handle->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (!run->request->piece || status != 200) {
 		good = http_collect(run, bytes, len);
@@ -202,8 +211,8 @@ static size_t http_data(char *bytes, size_t one, size_t len, void *arg)
 
 /* --- preparation --------------------------------------------------------- */
 
-/* Splits the URL of the request. Returns false if it is not an http or https
- * URL. */
+/* Reads the host and the port in the URL. Returns false if the URL is not an
+ * http or https URL. */
 static bool http_origin(const char *url, char host[HTTP_NAME_MAX],
 			uint16_t *port)
 {
@@ -226,7 +235,8 @@ static bool http_origin(const char *url, char host[HTTP_NAME_MAX],
 	       (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8));
 }
 
-/* Returns true if the request must end; run->rc is then set. */
+/* Returns true if the request must end because meta_http_cancel was called or
+ * "idle" has returned false. Sets run->rc in this case. */
 static bool http_stopped(void *arg)
 {
 	struct http_run *run = arg;
@@ -242,8 +252,8 @@ static bool http_stopped(void *arg)
 	return stopped;
 }
 
-/* Resolves the host. Writes the addresses in the form that libcurl accepts
- * (CURLOPT_RESOLVE). */
+/* Resolves the host and gives the addresses to libcurl (CURLOPT_RESOLVE). Does
+ * nothing for an IPv6 address. */
 static int http_resolve(struct http_run *run, const char *host, uint16_t port)
 {
 	char text[4096], one[TEI_META_HOST_MAX];
@@ -281,7 +291,7 @@ static bool http_headers(struct http_run *run)
 	const char *const *h = run->request->headers;
 	struct curl_slist *list;
 
-	/* an empty "Expect:" prevents that libcurl waits for the server's "100
+	/* without this empty header, libcurl would wait for the server's "100
 	 * Continue" before it sends a long body */
 	run->headers = curl_slist_append(NULL, "Expect:");
 	for (; run->headers && h && *h; h++) {
@@ -455,7 +465,7 @@ int meta_http_run(struct meta_http *http,
 		snprintf(out->why, sizeof(out->why), "not an http URL");
 		return TEI_ERR_INVALID;
 	}
-	/* the TLS library may write without MSG_NOSIGNAL */
+	/* the TLS library may write to the socket without MSG_NOSIGNAL */
 	meta_sigpipe_block(&signals);
 	rc = http_run_to(&run, host, port);
 	meta_sigpipe_restore(&signals);

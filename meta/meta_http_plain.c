@@ -10,15 +10,16 @@
 
 /*
  * The HTTP driver for Mooncake's own servers, which support only GET, PUT and
- * DELETE of one key. A commit reads the keys whose version matters, changes
- * them one after the other, and reads a changed rpc_meta again after a while.
- * If two processes take the same name at the same time, one of them normally
- * notices at once that it has lost the name. Otherwise the keeper of that
- * process notices the loss, because it reads its own keys every
- * MOONRAIL_STORE_POLL_MS. A hash of the value is the version.
+ * DELETE of one key. The version of a key is a hash of its value. A commit is
+ * not atomic: it reads the keys whose version it must compare, changes them one
+ * after the other, and reads a changed rpc_meta again after a while. If two
+ * processes take the same name at the same time, the one that wrote first
+ * normally notices in this last step that it has lost the name. Otherwise its
+ * keeper notices the loss, because it reads the keys of the process every
+ * MOONRAIL_STORE_POLL_MS.
  *
  * Mooncake's Python and C++ servers refuse to replace a value under rpc_meta.
- * The driver therefore removes it first.
+ * Therefore the driver deletes the old value first.
  */
 
 /* Pause between writing rpc_meta and reading it again. */
@@ -46,7 +47,7 @@ int http_plain_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 		free(c.answer.body);
 		return 0;
 	}
-	out->text = c.answer.body; /* owned by the caller now */
+	out->text = c.answer.body; /* the caller frees the text */
 	out->len = c.answer.len;
 	out->version = plain_version(out->text);
 	return 0;
@@ -95,7 +96,8 @@ static bool plain_same(const struct meta_kv_change *c,
 	return v->text && v->len == c->len && !memcmp(v->text, c->text, c->len);
 }
 
-/* Returns META_CONFLICT if the key does not have the text of the change. */
+/* Waits a while and reads the key again. Returns META_CONFLICT if its value is
+ * not the text of the change any longer. */
 static int plain_verify(struct meta_kv *kv, const struct meta_kv_change *c,
 			uint64_t deadline_ns, struct tei_err *err)
 {
@@ -111,7 +113,8 @@ static int plain_verify(struct meta_kv *kv, const struct meta_kv_change *c,
 	return rc;
 }
 
-/* Replaces the value of a key whose present value is known. */
+/* Replaces the value of a key, whose present value is now. Does nothing if the
+ * value is already right. */
 static int plain_replace(struct meta_kv *kv, const struct meta_kv_change *c,
 			 const struct meta_kv_value *now, uint64_t deadline_ns,
 			 struct tei_err *err)
@@ -127,7 +130,8 @@ static int plain_replace(struct meta_kv *kv, const struct meta_kv_change *c,
 	return rc ? rc : plain_verify(kv, c, deadline_ns, err);
 }
 
-/* Compares the version of the key, and writes it if the change is a PUT. */
+/* Compares the version of the key with the expected one. If they are equal and
+ * the change is a PUT, writes the key. */
 static int plain_expect(struct meta_kv *kv, const struct meta_kv_change *c,
 			uint64_t deadline_ns, struct tei_err *err)
 {
@@ -142,9 +146,11 @@ static int plain_expect(struct meta_kv *kv, const struct meta_kv_change *c,
 	return rc;
 }
 
-/* Makes the changes of a commit: compares and writes the keys in order. Removes
- * keys in the opposite order, so that rpc_meta, which protects the other keys
- * of the name, is removed last. */
+/*
+ * Makes the changes of a commit. First compares and writes keys, in order. Then
+ * removes keys, in the opposite order, so that rpc_meta is removed last: as
+ * long as it exists, no other process can take the name.
+ */
 int http_plain_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 		      size_t count, uint64_t deadline_ns, struct tei_err *err)
 {

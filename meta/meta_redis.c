@@ -20,29 +20,31 @@
 
 /*
  * The Redis driver of meta_kv.h. A commit is one Lua script, which Redis runs
- * as a whole. Redis has no versions of keys, so the version is the first 60
+ * atomically. Redis has no versions of keys, so the version is the first 60
  * bits of the SHA-1 of the value. This is sufficient because the record under
- * rpc_meta contains the incarnation of its process: if two texts are equal,
- * they have the same owner. Leased keys have an expiry time, and renewing the
- * lease sets it again.
+ * rpc_meta contains the incarnation of its process: records of different owners
+ * have different versions. Leased keys have an expiry time, which each renewal
+ * of the lease sets again.
  *
- * Calls use connections of a small pool, so that a slow call delays no other
- * call. If a pooled connection turns out to be broken, the call is repeated on
- * a new connection. The watcher has a connection of its own.
+ * Calls take connections from a small pool, so that a slow call does not delay
+ * another one. If a pooled connection turns out to be broken, the call is
+ * repeated on a new connection. The watcher has a connection of its own.
  */
 
 #define REDIS_PORT	6379
-#define REDIS_IDLE	4	/* unused connections that are kept */
+#define REDIS_IDLE	4	/* greatest number of unused connections that
+				 * are kept */
 #define REDIS_DIGITS	15	/* hexadecimal digits of a version */
 #define REDIS_CHANGES	4	/* greatest number of keys in one commit */
-#define REDIS_SCAN	"1000"	/* number of keys per request of a listing */
-/* Time limit of one attempt to connect. */
+#define REDIS_SCAN	"1000"	/* number of keys that one SCAN request
+				 * examines */
+/* time limit of one attempt to connect */
 #define REDIS_CONNECT_NS (2 * TEI_NS_PER_SEC)
-/* Interval at which redis_watch checks kv->stop. */
+/* interval at which redis_wait checks whether the store is being closed */
 #define REDIS_WAIT_NS TEI_NS_PER_SEC
-/* If the server has sent nothing for this time, redis_watch sends PING. */
+/* silence of the server after which redis_wait sends PING */
 #define REDIS_PING_NS (5 * TEI_NS_PER_SEC)
-/* If the server has sent nothing for this time, redis_watch connects again. */
+/* silence of the server after which the watcher connects again */
 #define REDIS_DEAD_NS (15 * TEI_NS_PER_SEC)
 
 struct redis {
@@ -50,18 +52,18 @@ struct redis {
 	uint16_t port;
 	const char *user, *password; /* from the settings; "" if not set */
 	unsigned int db;
-	/*
-	 * used by the watcher only: the line that says that the server reports
-	 * no changes was logged
-	 */
+	/* used by the watcher only; true: the log line that the server does not
+	 * report changes was written */
 	bool polling;
 	/* row 2 of docs/LOCKING.md; not held while a call to the server is in
 	 * progress */
 	struct tei_mutex lock;
 	redisContext *idle[REDIS_IDLE];
 	int idle_count;
-	struct tei_list uses;		/* list of struct redis_use */
-	bool interrupted;		/* no further call may begin */
+	struct tei_list uses;		/* connections in use: list of struct
+					 * redis_use */
+	bool interrupted;		/* redis_interrupt was called: no
+					 * further call may begin */
 };
 
 /* A connection on which a thread waits for the server. The struct is on the
@@ -72,10 +74,11 @@ struct redis_use {
 };
 
 /*
- * Script of a commit. KEYS are the keys. ARGV[1] is the lease time in ms. Four
- * arguments follow per key: "p" (put), "r" (remove) or "c" (check); the
- * expected version ("*" for any, "-" for no key); "1" if the key is leased; the
- * text.
+ * Script of a commit. KEYS[i] are the keys. ARGV[1] is the lease time in ms.
+ * Then there are four arguments for each key: the change, "p" (put), "r"
+ * (remove) or "c" (check); the expected version, where "*" means any and "-"
+ * means that the key must not exist; "1" if the key is leased, otherwise "0";
+ * the new value. Returns 0 if a version differs, otherwise 1.
  */
 static const char redis_script[] =
 	"for i=1,#KEYS do "
@@ -125,7 +128,8 @@ static int redis_broken(struct meta_kv *kv, const redisContext *c,
 {
 	const char *why = c->errstr[0] ? c->errstr : "connection lost";
 
-	/* redis_interrupt has closed the connection */
+	/* the store is being closed, and redis_interrupt has shut down the
+	 * connection */
 	if (meta_kv_stopping(kv))
 		return tei_err_note(err, TEI_ERR_SOCKET, "meta", NULL,
 				    "Redis %s: the store is being closed",
@@ -134,15 +138,14 @@ static int redis_broken(struct meta_kv *kv, const redisContext *c,
 }
 
 /*
- * Returns the code for an error reply. If the server says that it cannot serve
- * a request at the moment, the code is the same as for a server that does not
- * answer.
+ * Returns an error for an error reply of the server. If the reply means that
+ * the server cannot serve requests at present, the code is TEI_ERR_SOCKET, as
+ * for a server that does not answer.
  */
 static int redis_refused(struct meta_kv *kv, const char *text,
 			 struct tei_err *err)
 {
-	/* the beginning of the server's text; if a script fails, text of the
-	 * script precedes it */
+	/* words of such replies; a text of the script may precede them */
 	static const char *const later[] = {
 		"READONLY",   "LOADING",
 		"MASTERDOWN", "CLUSTERDOWN",
@@ -170,8 +173,11 @@ static int redis_refused(struct meta_kv *kv, const char *text,
 	return meta_kv_fail(kv, TEI_ERR_METADATA, err, NULL, "%.120s", text);
 }
 
-/* Registers a connection, so that redis_interrupt can end the wait for it. If
- * redis_interrupt was called before, closes the connection at once. */
+/*
+ * Registers a connection on which this thread is going to wait, so that
+ * redis_interrupt can shut it down. If redis_interrupt was called before, shuts
+ * the connection down at once.
+ */
 static void redis_use(struct redis *rd, struct redis_use *use, redisContext *c)
 {
 	use->c = c;
@@ -201,7 +207,8 @@ static void redis_interrupt(struct meta_kv *kv)
 	tei_mutex_unlock(&rd->lock);
 }
 
-/* Sends AUTH or SELECT on a new connection. */
+/* Sends a command, AUTH or SELECT, on a new connection. Returns 0 if the server
+ * accepts it. */
 static int redis_simple(struct meta_kv *kv, redisContext *c, int argc,
 			const char **argv, struct tei_err *err)
 {
@@ -238,8 +245,11 @@ static int redis_set_up(struct meta_kv *kv, redisContext *c,
 	return rc;
 }
 
-/* Connects to one address. Makes several short attempts and checks between them
- * whether the store is being closed. Returns NULL if memory is short. */
+/*
+ * Connects to one address. Makes several short attempts, and stops early if the
+ * store is being closed. Returns NULL if memory is short; otherwise the member
+ * err of the result shows whether there is a connection.
+ */
 static redisContext *redis_connect_to(struct meta_kv *kv, const char *host,
 				      uint64_t until_ns)
 {
@@ -277,8 +287,8 @@ static int redis_connect(struct meta_kv *kv, uint64_t deadline_ns,
 	for (a = all; a; a = a->ai_next)
 		left++;
 	for (a = all; a && rc == TEI_ERR_SOCKET; a = a->ai_next, left--) {
-		/* an address that drops packets must leave time for the other
-		 * addresses */
+		/* each address gets an equal share of the remaining time, so
+		 * that one which does not answer leaves time for the others */
 		until = tei_now_ns() + tei_ns_left(deadline_ns) / left;
 		meta_address_host(a->ai_addr, a->ai_addrlen, host);
 		if (c)
@@ -377,8 +387,8 @@ static int redis_call_blocked(struct meta_kv *kv,
 		rc = redis_broken(kv, c, err);
 	else if (r->type == REDIS_REPLY_ERROR)
 		rc = redis_refused(kv, r->str, err);
-	/* after an error the next call connects again, perhaps to another
-	 * server of that name */
+	/* after an error the connection is closed, and the next call connects
+	 * again, perhaps to another server of the same name */
 	if (rc)
 		redisFree(c);
 	else
@@ -391,8 +401,8 @@ static int redis_call_blocked(struct meta_kv *kv,
 
 /*
  * Runs a command. The caller frees *out with freeReplyObject. A command may be
- * sent twice: a repeated commit either writes the same texts again or returns
- * META_CONFLICT.
+ * sent twice, if a pooled connection breaks during the call. This is safe: a
+ * repeated commit either writes the same values again or returns META_CONFLICT.
  */
 static int redis_call(struct meta_kv *kv, const struct redis_command *cmd,
 		      uint64_t deadline_ns, redisReply **out,
@@ -401,7 +411,7 @@ static int redis_call(struct meta_kv *kv, const struct redis_command *cmd,
 	struct meta_sigpipe signals;
 	int rc;
 
-	/* hiredis writes without MSG_NOSIGNAL */
+	/* hiredis writes to the socket without MSG_NOSIGNAL */
 	meta_sigpipe_block(&signals);
 	rc = redis_call_blocked(kv, cmd, deadline_ns, out, err);
 	meta_sigpipe_restore(&signals);
@@ -449,7 +459,7 @@ static int redis_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 	return 0;
 }
 
-/* Fills in the arguments of the script for one key. */
+/* Writes the four arguments of the script for one key to argv and lens. */
 static void redis_change(const struct meta_kv_change *c, char expected[24],
 			 const char **argv, size_t *lens)
 {
@@ -510,7 +520,8 @@ static int redis_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 	return rc;
 }
 
-/* Sets the expiry time of one key again. */
+/* Sets the expiry time of one key again. Sets *lost to true if the key does not
+ * exist. */
 static int redis_renew_key(struct meta_kv *kv, const char *key,
 			   uint64_t deadline_ns, bool *lost,
 			   struct tei_err *err)
@@ -542,7 +553,8 @@ static int redis_renew(struct meta_kv *kv, const char *const *keys,
 	return rc;
 }
 
-/* Writes prefix as a pattern that matches the keys which start with it. */
+/* Writes to out the pattern for SCAN that matches the keys which start with
+ * prefix. */
 static void redis_pattern(const char *prefix, char *out, size_t len)
 {
 	size_t n = 0;
@@ -556,8 +568,8 @@ static void redis_pattern(const char *prefix, char *out, size_t len)
 	out[n] = 0;
 }
 
-/* Adds the names in one reply of a listing. Sets *cursor for the next
- * request. */
+/* Adds the names in one reply to SCAN to names. Writes to cursor the value for
+ * the next SCAN. */
 static int redis_list_step(struct meta_kv *kv, const redisReply *r,
 			   size_t prefix, char cursor[32],
 			   struct meta_names *names, struct tei_err *err)
@@ -629,8 +641,8 @@ static bool redis_reports(redisContext *c)
 	return reports;
 }
 
-/* Handles one message of the subscription. Returns false if the server refused
- * it. */
+/* Handles one message of the subscription. Returns false if the server has
+ * refused the subscription. */
 static bool redis_message(struct meta_kv *kv, const redisReply *r)
 {
 	struct tei_err err;
@@ -650,7 +662,8 @@ static bool redis_message(struct meta_kv *kv, const redisReply *r)
 		return true;
 	/* the channel is "__keyspace@DB__:KEY" */
 	key = strstr(r->element[2]->str, "__:");
-	/* renewals of leases are not changes */
+	/* renewing a lease causes the event "expire", which is not a change of
+	 * the value */
 	if (key && r->element[3]->type == REDIS_REPLY_STRING &&
 	    strcmp(r->element[3]->str, "expire") != 0)
 		meta_kv_changed(kv, key + 3);
@@ -658,9 +671,10 @@ static bool redis_message(struct meta_kv *kv, const redisReply *r)
 }
 
 /*
- * Returns true if a message may be read. Returns false if the store is being
- * closed, or if the server has not answered PING. Checks the buffer of hiredis
- * first, because poll does not see it.
+ * Waits for a message. Returns true if input can be read. Returns false if the
+ * store is being closed, or if the server does not answer PING. Checks the
+ * buffer of hiredis before it calls poll, because poll does not report data in
+ * that buffer.
  */
 static bool redis_wait(struct meta_kv *kv, redisContext *c)
 {
@@ -714,7 +728,8 @@ static void redis_watch(struct meta_kv *kv)
 	struct tei_err err;
 	redisContext *c;
 
-	/* all signals are blocked in this thread, including SIGPIPE */
+	/* SIGPIPE needs no handling here, because all signals are blocked in
+	 * this thread */
 	if (redis_connect(kv, kv_deadline(kv), &c, &err))
 		return;
 	redis_use(rd, &use, c);
@@ -754,7 +769,8 @@ static int redis_parse(struct redis *rd, const char *conn, struct tei_err *err)
 	end = text + strlen(text);
 	if (end > text && end[-1] == '/')
 		end[-1] = 0;
-	/* an address contains no '@'; the text before it may be a password */
+	/* An address contains no '@'. A text with '@' is refused, because it
+	 * may contain a password. */
 	if (strpbrk(text, "@,/") || strlen(rest) >= sizeof(text) ||
 	    tei_meta_split(text, rd->host, &rd->port)) {
 		tei_meta_conn_shown(conn, shown);

@@ -318,8 +318,9 @@ int tei_meta_store_update(struct tei_meta_store *s, struct tei_meta_desc *desc,
 }
 
 /*
- * Encodes the descriptor as JSON. If the back end does not store a text of that
- * length, leaves *json unchanged, and the back end publishes a descriptor head.
+ * Encodes the descriptor as JSON text. If the back end does not store a text of
+ * that length, *json, which the caller has set to NULL, is NULL afterwards; the
+ * caller then publishes a descriptor head.
  */
 static int store_inline(const struct tei_meta_store *s,
 			const struct tei_meta_desc *desc, char **json,
