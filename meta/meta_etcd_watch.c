@@ -20,7 +20,7 @@
 
 #define WATCH_LINE_MAX	(16u << 20)
 #define WATCH_STREAM_NS (24 * 3600 * TEI_NS_PER_SEC)
-/* greatest number of consecutive restarts without a pause */
+/* number of consecutive restarts at which the watcher pauses */
 #define WATCH_RESTARTS 3
 /* duration below which a watch counts as failed */
 #define WATCH_SHORT_NS TEI_NS_PER_SEC

@@ -148,8 +148,8 @@ static int plain_expect(struct meta_kv *kv, const struct meta_kv_change *c,
 
 /*
  * Makes the changes of a commit. First compares and writes keys, in order. Then
- * removes keys, in the opposite order, so that rpc_meta is removed last: as
- * long as it exists, no other process can take the name.
+ * removes keys, in the opposite order, so that rpc_meta, the record of the
+ * owner, is removed last.
  */
 int http_plain_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 		      size_t count, uint64_t deadline_ns, struct tei_err *err)

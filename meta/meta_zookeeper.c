@@ -92,10 +92,8 @@ static int zk_open(struct tei_meta_store *store, const char *conn,
 	return rc;
 }
 
-/*
- * Closes the store. All names were withdrawn before; nodes that could not be
- * deleted disappear with the session.
- */
+/* Closes the back end. The caller has withdrawn all names. Nodes that could not
+ * be deleted disappear when the session ends. */
 static void zk_close(struct tei_meta_store *store)
 {
 	struct zk *zk = store->backend_state;

@@ -11,20 +11,20 @@
 #include "util/err.h"
 
 /*
- * Trust in nodes. A user who may change a folder may create and delete the
- * nodes in it. Folders are persistent, so a folder that was created without
- * credentials stays open to all users, whatever nodes are created in it later.
- * Therefore all folders from "mooncake" down are checked, and the node itself
- * as well, because the node may have been created before its folder was
- * protected.
+ * Trust in nodes. A user who may change a folder can create and delete nodes in
+ * it. Folders are persistent: a folder that was created without credentials
+ * stays open to all users, even if nodes with access control are created in it
+ * later. Therefore all folders from "mooncake" downwards are checked. The node
+ * itself is checked too, because another user may have created it before its
+ * folder was protected.
  *
  * If only this user may change a folder, this remains true until the folder is
- * deleted. Only a process with this user's credentials can delete it, for
- * example one that an operator runs. The next folder of that name may have
- * other permissions. Therefore folders are watched, and an event makes the
- * store check all folders again. A session receives an event before any answer
- * that depends on it. Therefore folders are also checked after a node was read
- * or created, which costs a request only if a folder has changed.
+ * deleted. Only this user's credentials allow that, but an operator may have
+ * them too. The next folder of the same name may have other permissions.
+ * Therefore folders are watched, and an event of a folder makes the store check
+ * all folders again. A session receives an event before any answer that was
+ * computed after the event. Therefore folders are checked once more after a
+ * node was read or created; this costs a request only if an event has arrived.
  */
 
 static bool zk_closed_known(struct zk *zk, const char *dir, uint64_t *epoch)
@@ -73,8 +73,9 @@ void zk_folders_gone(struct zk *zk)
 }
 
 /*
- * Reports a folder that is not trusted. shown is true if the permissions of the
- * folder could be read; otherwise this user has no access to the folder.
+ * Fills err for a folder that is not trusted. "shown" is true if the
+ * permissions of the folder could be read, and false if this user has no access
+ * to the folder.
  */
 static int zk_folder_refuse(const struct zk *zk, const char *dir,
 			    const char *name, bool shown, struct tei_err *err)
@@ -138,8 +139,11 @@ int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 	return rc;
 }
 
-/* Checks that only this user may change the node and its folders. Returns
- * ZBADVERSION if the node has been replaced. */
+/*
+ * Checks that only this user may change the node path, which was read with the
+ * state "read", and its folders. Returns ZBADVERSION if the node was replaced
+ * since then.
+ */
 static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 			const struct Stat *read, uint64_t deadline_ns,
 			struct tei_err *err)
@@ -166,9 +170,8 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 	return ZK_REPORTED;
 }
 
-/*
- * Handles a missing node. Returns ZNONODE if no other user can have deleted it.
- */
+/* Returns the result for a node that does not exist: ZNONODE if no other user
+ * can have deleted it, or ZK_REPORTED if another user may have done so. */
 static int zk_none_ours(struct zk *zk, const char *path, const char *name,
 			uint64_t deadline_ns, struct tei_err *err)
 {
@@ -206,8 +209,9 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 }
 
 /*
- * Checks the folder of path. With credentials, only this user may change the
- * folder. Without credentials, this user must be able to read the folder.
+ * Checks the folder that contains path. With credentials, checks that only this
+ * user may change the folder. Without credentials, checks that this user can
+ * read it.
  */
 static int zk_check_folder(struct zk *zk, char *path, uint64_t deadline_ns,
 			   struct tei_err *err)

@@ -10,9 +10,10 @@
 #include "util/settings.h"
 
 /*
- * A call in progress. Its caller and the client library share it. The library
- * runs the completion of the call at most once. When the handle is closed,
- * zk_calls_end ends the calls to which the library has not reported a result.
+ * A call in progress. The caller and the client library each have a reference.
+ * The library calls the completion function of a call at most once. After the
+ * handle is closed, zk_calls_end ends the calls for which the library has not
+ * done so.
  */
 struct zk_call {
 	struct tei_list link;	    /* element of zk->calls; guarded by
@@ -28,13 +29,13 @@ struct zk_call {
 	struct Stat stat;
 	bool ours;
 	struct meta_names children;
-	char *watched; /* path of the segment to watch, or
-			* NULL */
+	char *watched; /* path of the segment's node if the call sets a watch on
+			* it, or NULL */
 	/* used by the client library until the call is done */
 	zoo_op_result_t results[ZK_OPS_MAX];
 };
 
-/* Describes a call to be submitted. */
+/* The parameters of a call that zk_submit submits. */
 struct zk_ask {
 	int (*submit)(zhandle_t *zh, const struct zk_ask *ask,
 		      struct zk_call *call);
@@ -43,8 +44,8 @@ struct zk_ask {
 	const struct ACL_vector *acl;
 	const zoo_op_t *ops;
 	int count;
-	struct meta_names *children; /* list for the names of the children, or
-				      * NULL */
+	struct meta_names *children; /* list that receives the names of the
+				      * children, or NULL */
 };
 
 static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
@@ -75,8 +76,8 @@ static void zk_call_unref(struct zk_call *c) /* c->zk->lock must be held */
  * --- completions, on the library's thread ---
  *
  * The library runs completions and watchers in the order in which the server
- * has sent the answers and events. Therefore a watch is recorded as set before
- * its event arrives.
+ * has sent the answers and events. Therefore the store records that a watch is
+ * set before it handles the event of that watch.
  */
 
 static void zk_call_end(struct zk_call *c, int rc) /* c->zk->lock must be
@@ -169,8 +170,8 @@ static void zk_done_strings(int rc, const struct String_vector *strings,
 
 /*
  * Returns true if only this user has access to the node: the access list has
- * one entry, and since only users with read permission see the list, that entry
- * belongs to this user.
+ * one entry, and that entry belongs to this user, because other users could not
+ * have read the list.
  */
 static bool zk_acl_ours(const struct ACL_vector *acl)
 {
@@ -196,9 +197,10 @@ static void zk_done_acl(int rc, struct ACL_vector *acl, struct Stat *stat,
 /* --- watchers, on the library's thread ----------------------------------- */
 
 /*
- * Watcher of a segment's node. A watcher stays set as long as the session
- * lives, even if the connection is lost. All events of the session go to the
- * session's own watcher.
+ * Callback for an event of a segment's node. The library also calls it for
+ * events of the session, which are ignored here because zk_session_event
+ * handles them. The watch survives the loss of a connection and ends with the
+ * session.
  */
 static void zk_on_segment(zhandle_t *zh, int type, int state, const char *path,
 			  void *ctx)
@@ -222,10 +224,8 @@ static void zk_on_own(zhandle_t *zh, int type, int state, const char *path,
 		zk_own_event(s->zk, type, path);
 }
 
-/*
- * Handles an event of a folder. The creation of a folder is ignored, because a
- * new folder has not been checked yet.
- */
+/* Callback for an event of a folder. Ignores the creation of a folder, because
+ * a new folder is not in the list of trusted folders yet. */
 static void zk_on_folder(zhandle_t *zh, int type, int state, const char *path,
 			 void *ctx)
 {
@@ -280,7 +280,8 @@ bool zk_must_stop(const struct zk *zk, uint64_t deadline_ns)
 		pthread_equal(pthread_self(), zk->keeper));
 }
 
-/* Waits for a connection. Returns false if there is none by the deadline. */
+/* Waits until the session is connected. Returns false if it is not connected by
+ * the deadline, or if the caller must stop (zk_must_stop). */
 static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock)
 {
@@ -289,7 +290,11 @@ static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	while ((!zk->connected || zk->expired) &&
 	       !zk_must_stop(zk, deadline_ns)) {
 		left = tei_ns_left(deadline_ns);
-		/* the keeper may have to resolve the servers' names first */
+		/*
+		 * a wait is limited to ZK_LOOKUP_NS, because zk_must_stop
+		 * becomes true for the keeper when the servers' names must be
+		 * resolved again
+		 */
 		tei_mutex_wait(&zk->cond, &zk->lock,
 			       left < ZK_LOOKUP_NS ? left : ZK_LOOKUP_NS);
 	}
@@ -310,10 +315,8 @@ static int zk_wait_done(struct zk *zk, struct zk_call *c, uint64_t deadline_ns)
 	return c->rc;
 }
 
-/*
- * Submits a call. zk->lock is held before and after. The caller releases *out
- * with zk_call_unref under zk->lock.
- */
+/* Submits a call to the library. If it returns ZOK, *out is the call, which the
+ * caller releases with zk_call_unref while it holds zk->lock. */
 static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 		     struct zk_call **out) TEI_REQUIRES(zk->lock)
 {
@@ -327,12 +330,13 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	rc = ask->watcher == zk_on_segment && !c->watched ? ZSYSTEMERROR :
 	     ask->submit(zk->session->zh, ask, c);
 	if (rc != ZOK) {
-		c->refs = 1; /* the library does not have a reference
-			      * yet */
+		c->refs = 1; /* the library has not taken its reference */
 		zk_call_unref(c);
-		/* the event that reports the loss of the connection has not
-		 * arrived yet; the call is repeated only after it has
-		 * arrived */
+		/*
+		 * the connection is lost, but the event that reports the loss
+		 * has not arrived yet; no call is submitted until there is a
+		 * connection again
+		 */
 		if (rc == ZINVALIDSTATE)
 			zk->connected = false;
 		return rc;
@@ -341,8 +345,8 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	return ZOK;
 }
 
-/* Makes one attempt. *out receives the call, as in zk_submit; out may be
- * NULL. */
+/* Makes one attempt: waits for a connection, submits the call and waits for its
+ * result. Sets *out to the call, as zk_submit does, or to NULL. */
 static int zk_try(struct zk *zk, const struct zk_ask *ask,
 		  uint64_t deadline_ns, struct zk_call **out)
 	TEI_REQUIRES(zk->lock)
@@ -356,10 +360,8 @@ static int zk_try(struct zk *zk, const struct zk_ask *ask,
 	return rc == ZOK ? zk_wait_done(zk, *out, deadline_ns) : rc;
 }
 
-/*
- * Does what zk_try does, for several calls: submits all of them and then waits
- * for all.
- */
+/* Does what zk_try does, for several calls: submits all of them, and then waits
+ * for the results of all. */
 static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
 		      uint64_t deadline_ns, struct zk_call **out)
 	TEI_REQUIRES(zk->lock)
@@ -375,8 +377,10 @@ static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
 	return rc;
 }
 
-/* Makes a call. If again is true, repeats the call until the deadline while the
- * result is transient. */
+/*
+ * Makes a call and copies its results to *reply, *ours and *failed. If "again"
+ * is true, repeats the call while its result is transient, until the deadline.
+ */
 static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 		  uint64_t deadline_ns, struct zk_reply *reply,
 		  bool *ours, int *failed)
@@ -416,10 +420,8 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 	return rc;
 }
 
-/*
- * Makes several reads in parallel. Repeats them while the first result that is
- * not ZOK is transient, until the deadline.
- */
+/* Makes several reads in parallel. Returns the first result that is not ZOK.
+ * While this result is transient, repeats all reads, until the deadline. */
 static int zk_ask_all(struct zk *zk, const struct zk_ask *asks, int count,
 		      uint64_t deadline_ns, struct Stat *stats, bool *ours)
 {
@@ -499,7 +501,8 @@ int zk_exists_all(struct zk *zk, const char *const *paths, int count,
 	return zk_ask_all(zk, asks, count, deadline_ns, stats, &ours);
 }
 
-/* "local" means that the library neither queries the server nor waits */
+/* the last argument, "local", is true: the library removes the watch without a
+ * request to the server */
 void zk_unwatch(struct zk *zk, const char *path)
 {
 	zoo_remove_watches(zk->session->zh, path, ZWATCHTYPE_DATA,
@@ -537,8 +540,8 @@ static int zk_submit_acl(zhandle_t *zh, const struct zk_ask *ask,
 int zk_get_acl(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	       uint64_t deadline_ns, bool *ours, struct Stat *stat)
 {
-	/* the watch is set before the node is read, so that it reports any
-	 * later change */
+	/* first sets the watch and then reads the access list, so that the
+	 * watch reports every later change */
 	const struct zk_ask asks[ZK_TOGETHER] = {
 		{ .submit = zk_submit_exists, .path = path,
 		  .watcher = zk_watcher(watch) },

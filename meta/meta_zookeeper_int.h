@@ -15,29 +15,33 @@
  *						ownership node, empty
  *	mooncake/[cluster/]nvmeof/<name>	persistent segment record
  *
- * With a shared secret, a node contains only a closed head. The rest is fetched
- * over the control channel, which requires the secret, and a node that contains
- * a whole descriptor is not trusted.
+ * If there is a shared secret, a ram node contains only a head without
+ * addresses (meta_head_encode). The descriptor is fetched over the control
+ * channel, which requires the secret. A node that contains a whole descriptor
+ * is not trusted then.
  *
- * The ownership node. The version of a node starts at 0
- * each time the node is created, so a version does not distinguish an owner's
- * node from the node of another process that was created meanwhile. The name of
- * the ownership node contains the incarnation, and ownership node, ram and
- * rpc_meta are created, replaced and deleted in one transaction (or together by
- * the server, when their session ends). Therefore, if a transaction finds this
- * owner's ownership node, the other two nodes belong to the same owner.
+ * The ownership node. The version of a node starts at 0 each time the node is
+ * created. Therefore a version does not show whether a node still belongs to
+ * the same owner, or was deleted and created by another process meanwhile. The
+ * name of the ownership node contains the owner's incarnation. The ownership
+ * node, ram and rpc_meta are created, replaced and deleted in one transaction;
+ * when their session ends, the server deletes them together. So if a
+ * transaction finds the ownership node of an incarnation, the other two nodes
+ * belong to that incarnation too.
  *
- * Other users. Without access control they can delete each of the three nodes.
- * So the owner watches all three, and the keeper thread examines changes. With
- * credentials, nodes are only created in folders that no other user may change,
- * and nodes that other users may have created are not trusted.
+ * Other users. Without credentials, all users can delete each of the three
+ * nodes. Therefore the owner watches all three, and the keeper thread examines
+ * changes. With credentials, nodes are created only in folders that no other
+ * user may change, and nodes that another user may have created are not
+ * trusted.
  *
  * Threads. The client library has two threads per session; its watchers and
  * completions run there and only record events. Calls that wait do so on the
  * caller's thread until its deadline. The keeper thread creates a new session
- * after a loss, resolves the servers' names again if there is no connection,
- * gives the session up if that lasts, publishes the entries again, sets the
- * watches again, and notifies again of changes that could not be read.
+ * after the loss of one. If there is no connection, it resolves the servers'
+ * names again, and after a while it gives the session up. It publishes the
+ * names of this process again, sets the watches again, and notifies the user of
+ * the store again of changes that could not be read.
  */
 
 #include <pthread.h>

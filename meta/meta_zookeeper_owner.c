@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The owner of a name that this process wants to publish, as found in
- * ZooKeeper.
- */
+/* Reads the owner of a name that this process wants to publish, and finds out
+ * whether that owner is alive. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +25,8 @@ static void zk_since(int64_t ms, char *out, size_t len)
 		snprintf(out, len, "?");
 }
 
-/* Returns true for a folder, whose children are names with a slash. */
+/* Returns true if the node is a folder: persistent, with children. Its children
+ * are nodes of names with a slash. */
 static bool zk_is_folder(const struct Stat *stat)
 {
 	return !stat->ephemeralOwner && stat->numChildren;
@@ -36,13 +35,14 @@ static bool zk_is_folder(const struct Stat *stat)
 /* A node as it was read from the server. */
 struct zk_found {
 	bool there;
-	char *data; /* NULL: there is no node, or this user may not read it */
+	char *data; /* content; NULL: there is no node, or this user may not
+		     * read the content */
 	size_t len;
 	struct Stat stat;
 };
 
-/* Reads a node. The caller frees out->data. A user may read the state (Stat) of
- * a node even if only other users may read its content. */
+/* Reads a node. The caller frees out->data. If this user may not read the
+ * content, reads only the state (Stat), which all users may read. */
 static int zk_found_read(struct zk *zk, const char *path, uint64_t deadline_ns,
 			 struct zk_found *out)
 {
@@ -116,12 +116,12 @@ static int zk_owner_read_ram(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Finds a node of a live session that does not show an address at which its
- * owner could be queried. A persistent node has no session, so a damaged
- * persistent node belongs to no process. If the session of a damaged node also
- * owns this process's ownership node, the damaged node belongs to this process,
- * and another user has overwritten it. ownership is the session of that
- * ownership node, or 0.
+ * Sets out->blocks to a node that belongs to a live session and contains no
+ * address at which its owner could be queried, if there is such a node. A
+ * persistent node belongs to no session, so it never blocks. "ownership" is the
+ * session of this process's ownership node, or 0. A damaged node of that
+ * session belongs to this process, and another user has overwritten its
+ * content; so it does not block either.
  */
 static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 			       int64_t ownership, struct zk_owner *out)
@@ -130,8 +130,8 @@ static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 	bool rpc = out->rpc_owner && out->rpc_owner != ownership;
 
 	if (*out->endpoint) {
-		/* the two nodes belong to different sessions, so the address in
-		 * one says nothing about the other */
+		/* the address in one node is not that of the other node's
+		 * owner, because the nodes belong to different sessions */
 		if (ram && out->ram_damaged && out->ram_owner != out->rpc_owner)
 			out->blocks = e->ram;
 	} else if (rpc) {
@@ -148,8 +148,8 @@ static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 						       out->rpc_owner;
 }
 
-/* Sets *owner to the session that owns this process's ownership node of the
- * name. */
+/* Sets *owner to the session that owns this process's ownership node for the
+ * name, or to 0 if that node does not exist. */
 static int zk_owner_own_node(struct zk *zk, const struct zk_entry *e,
 			       uint64_t deadline_ns, int64_t *owner)
 {
@@ -161,8 +161,9 @@ static int zk_owner_own_node(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Checks that a node is unchanged. Returns ZBADVERSION if it was replaced or
- * deleted, or if it was created after it was read as missing.
+ * Returns ZOK if the node path is still the one with the creation number czxid,
+ * where 0 means that it does not exist. Returns ZBADVERSION if it was deleted,
+ * created or replaced.
  */
 static int zk_owner_node_same(struct zk *zk, const char *path, int64_t czxid,
 			       uint64_t deadline_ns)
@@ -185,11 +186,11 @@ int zk_owner_same(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Reads the nodes one after the other. Meanwhile the owner may withdraw and
- * another process may register the name, so the nodes may belong to different
- * owners. This process would then not see the ownership node of the new owner,
- * which protects the new owner from being replaced. Therefore the nodes that
- * were read first are checked again after the last one was read.
+ * Reads the nodes of the name one after the other. Between two reads, the owner
+ * may withdraw the name and another process may register it. The nodes would
+ * then belong to different owners, and this process could replace the new
+ * owner, because it would look for the ownership node of the old one. Therefore
+ * the nodes that were read first are checked again after the last one was read.
  */
 int zk_owner_read(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct zk_owner *out)

@@ -11,9 +11,10 @@
 #include "util/err.h"
 
 /*
- * Persistent segment records: persistent nodes. A change depends on the version
- * of the node. If a node is deleted and created again between a read and the
- * write that follows, the write does not notice that the node is another one.
+ * Persistent segment records, which are persistent nodes. A write succeeds only
+ * if the version of the node is the one that was read. A write does not notice
+ * if the node was deleted and created again since the read, and has the same
+ * version by chance.
  */
 
 static char *zk_persistent_path(const struct zk *zk, const char *name,
@@ -57,7 +58,7 @@ int zk_persistent_read(struct tei_meta_store *store, const char *name,
 	return 0;
 }
 
-/* Makes one attempt to change the node. */
+/* Makes one attempt to create, write or delete the node. */
 static int zk_persistent_step(struct zk *zk, const char *path, const char *json,
 			      size_t len, int64_t version, uint64_t deadline_ns)
 {

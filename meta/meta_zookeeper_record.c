@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Paths of the nodes.
- */
+/* Makes and checks the paths of nodes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,8 +63,8 @@ char *zk_path_rpc(const struct zk *zk, const char *name)
 	return zk_path(zk, key);
 }
 
-/* Returns the path of the ownership node. The node's name contains no slash:
- * slashes in the segment name are escaped. */
+/* Returns the path of the ownership node. Slashes in the segment name are
+ * escaped, so that the name of the node contains no slash. */
 char *zk_path_ownership(const struct zk *zk, const char *name,
 			uint64_t incarnation)
 {

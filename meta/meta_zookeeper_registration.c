@@ -17,13 +17,14 @@
 #include "util/settings.h"
 
 /*
- * Names that this process publishes. Only the thread with the writer's token
- * creates, replaces or deletes nodes, so that callers and the keeper do not
- * interfere. Between processes, the ownership node decides; see
- * meta_zookeeper_int.h.
+ * The names that this process publishes. Only the thread with the writer's
+ * token creates, replaces or deletes nodes, so that callers and the keeper do
+ * not interfere. If several processes want the same name, the ownership node
+ * decides which of them gets it; see meta_zookeeper_int.h.
  *
- * The latest requested text is the intended one, even if its publication failed
- * because no server answered: the keeper publishes it later.
+ * The text of the latest call of zk_publish is the one that the nodes are to
+ * contain. If no server answers that call, the call fails, but the keeper
+ * publishes the text later.
  */
 
 #define ZK_LOST_HINT                                                     \
@@ -99,7 +100,8 @@ static struct zk_entry *zk_entry_new(struct zk *zk, const char *name)
 	return NULL;
 }
 
-/* Entries are added and freed by the thread with the writer's token. */
+/* Returns the entry of name, or NULL if there is none. The caller has the
+ * writer's token; the entry is valid as long as the caller has it. */
 static struct zk_entry *zk_entry_find(struct zk *zk, const char *name)
 {
 	struct zk_entry *e, *found = NULL;
@@ -163,9 +165,9 @@ void zk_entries_free(struct zk *zk) TEI_NO_TSA
 
 /*
  * Handles an event of a node that this process has registered. If a node was
- * deleted, another user has deleted it, because this process removes an entry
- * from the list before it deletes the nodes. If the text of a node has changed,
- * this process has usually written it, and such changes come in bursts.
+ * deleted, another user has deleted it: before this process deletes nodes, it
+ * removes the entry from the list. If the content of a node has changed, this
+ * process has usually written it, and several such changes may follow.
  * Therefore the node is checked a little later.
  */
 void zk_own_event(struct zk *zk, int type, const char *path)
@@ -249,7 +251,8 @@ static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
 	return rc;
 }
 
-/* Logs once that the nodes are open to every user. */
+/* Logs once that all users can read and change the nodes, if this process has
+ * no credentials. */
 static void zk_log_open(struct zk *zk)
 {
 	bool logged;
@@ -286,7 +289,8 @@ static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
 	return 3;
 }
 
-/* Replaces the owner's nodes with nodes of this process, in one transaction. */
+/* Deletes the nodes of the owner h and creates those of this process, in one
+ * transaction. */
 static int zk_replace(struct zk *zk, const struct zk_entry *e,
 		      const struct zk_owner *h, uint64_t deadline_ns)
 {
@@ -353,10 +357,11 @@ static void zk_drop_ownership(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Returns true if this process has owned the name and another moonrail process
- * has registered it since. The keeper does not register the name again, because
- * two processes that cannot reach each other would take the name from one
- * another forever. A caller that publishes may register the name again.
+ * Returns true if the calling thread is the keeper, this process has owned the
+ * name before, and another moonrail process has registered it since. In this
+ * case the keeper must not take the name over, because two processes that
+ * cannot reach each other would take it from one another forever. A caller of
+ * zk_publish may take it over.
  */
 static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 			 const struct zk_owner *h)
@@ -366,10 +371,11 @@ static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Handles the case that nodes of the name exist. Returns ZOK if this process
- * now owns the name. If the result is transient, ZNONODE, ZNODEEXISTS or
- * ZBADVERSION, the caller must try again. Sets *alive to true if the name was
- * refused because its owner is alive.
+ * Called if nodes of the name exist already. Reads their owner into *h and
+ * replaces them if that owner is not alive. Returns ZOK if this process owns
+ * the name now. If the owner keeps the name, sets *alive to true. Otherwise,
+ * the caller must try again after a transient result, ZNONODE, ZNODEEXISTS or
+ * ZBADVERSION.
  */
 static int zk_take_over(struct zk *zk, struct zk_entry *e,
 			uint64_t deadline_ns, struct zk_owner *h, bool *alive)
@@ -390,13 +396,16 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 		if (*alive)
 			return ZNODEEXISTS;
 	}
-	/* without an ownership node, the versions of the nodes do not show which
-	 * process has created them */
+	/*
+	 * if there is no ownership node that the transaction could check, the
+	 * nodes are read again, because their versions do not show which
+	 * process has created them
+	 */
 	rc = h->ownership ? ZOK : zk_owner_same(zk, e, h, deadline_ns);
 	if (rc == ZOK)
 		rc = zk_replace(zk, e, h, deadline_ns);
-	/* if the record contains this process's own address, another user has
-	 * overwritten a node of this process; nothing is logged then */
+	/* if the owner's address is the one of this process, another user has
+	 * overwritten a node of this process, and no line is logged */
 	if (rc == ZOK && h->incarnation != own &&
 	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
 		zk_owner_text(h, who, sizeof(who));
@@ -412,8 +421,8 @@ static bool zk_check_again(int rc)
 	       rc == ZBADVERSION;
 }
 
-/* Sets the watches on the nodes of this process. Returns false if the nodes no
- * longer belong to it. */
+/* Sets the watches on the three nodes of the name. Returns false if the nodes
+ * do not all exist and belong to this process's session. */
 static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
 			 uint64_t deadline_ns)
 {
@@ -427,10 +436,8 @@ static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
 	       stat[2].ephemeralOwner == own;
 }
 
-/*
- * Deletes the nodes of this process. Nodes that cannot be deleted by the
- * deadline disappear with the session.
- */
+/* Deletes the nodes of this process. Nodes that cannot be deleted by the
+ * deadline disappear when the session ends. */
 static int zk_delete(struct zk *zk, const struct zk_entry *e,
 		     uint64_t deadline_ns)
 {
@@ -446,10 +453,8 @@ static int zk_delete(struct zk *zk, const struct zk_entry *e,
 	return rc;
 }
 
-/*
- * Checks the folders after nodes were created in them. Deletes the nodes if
- * other users may change the folders.
- */
+/* Called after the nodes of a name were created. Checks their folders again,
+ * and deletes the nodes if other users may change a folder. */
 static int zk_made(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct tei_err *err)
 {
@@ -465,8 +470,9 @@ static int zk_made(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Marks the entry as registered, and sets watches on its nodes. If the nodes do
- * not belong to this process, the keeper registers the name again.
+ * Called when the name is registered. Marks the entry as registered and sets
+ * watches on its nodes. If the nodes do not belong to this process any longer,
+ * marks the entry as dirty, so that the keeper registers the name again.
  */
 static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
@@ -478,9 +484,9 @@ static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_n
 }
 
 /*
- * Registers the name by creating its nodes. Sets *refused to true if another
- * live process owns the name. After any other failure, some of the nodes may
- * exist.
+ * Registers the name: creates its nodes, or takes them over from an owner that
+ * is not alive. Sets *refused to true if another process keeps the name. After
+ * any other failure, the nodes may exist, because an answer may be lost.
  */
 static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
@@ -492,8 +498,8 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 
 	*refused = false;
 	do {
-		/* the folders are checked before any node is created, because
-		 * other users may read that node */
+		/* the folders are checked before a node is created, because
+		 * other users could read the node in an open folder */
 		rc = zk->auth ? zk_entry_folders(zk, e, deadline_ns, err) : ZOK;
 		if (rc == ZOK)
 			rc = zk_multi(zk, ops, n, deadline_ns, NULL);
@@ -502,8 +508,8 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			zk_folders_gone(zk);
 			rc = zk_entry_folders(zk, e, deadline_ns, err);
 		} else if (rc == ZNODEEXISTS) {
-			/* the deadline is extended once by the time that a
-			 * query to the owner may take */
+			/* the deadline is extended once, by the time that a
+			 * PING to the owner may take */
 			deadline_ns += asked ? 0 : ZK_PING_NS;
 			asked = true;
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
@@ -525,8 +531,9 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 }
 
 /*
- * Replaces the text of a registered name. Returns ZNONODE if the name is no
- * longer registered.
+ * Writes e->text, and e->rpc_text if it has changed, to the nodes of a
+ * registered name. Returns ZNONODE if this process does not own the name any
+ * longer.
  */
 static int zk_replace_text(struct zk *zk, const struct zk_entry *e,
 			   uint64_t deadline_ns)
@@ -555,7 +562,7 @@ static bool zk_entry_held(struct zk *zk, const struct zk_entry *e)
 	return held;
 }
 
-/* Publishes the text of e. */
+/* Publishes the text of e. Registers the name first if it is not registered. */
 static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
 {
@@ -597,8 +604,12 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 					desc->name);
 }
 
-/* Returns an error if the keeper has found that the name is lost. The error is
- * returned once. After that, the caller may register the name again. */
+/*
+ * Returns an error if the keeper has found that another process has taken the
+ * name over, and 0 otherwise. If "report_loss" is true, the loss counts as
+ * reported afterwards: the next call with report_loss returns 0, so that its
+ * caller may register the name again.
+ */
 static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool report_loss,
 			  struct tei_err *err)
 {
@@ -618,9 +629,9 @@ static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool report_loss,
 }
 
 /*
- * If the address of this process's control channel has changed, composes the
- * record for rpc_meta again and sets rpc_moved, so that the record is written.
- * Returns false if memory is short.
+ * If the address of this process's control channel has changed, creates the
+ * content of the rpc_meta node again, and sets e->rpc_moved, so that it is
+ * written. Returns false if memory is short.
  */
 static bool zk_entry_rpc(struct zk *zk, struct zk_entry *e)
 {
@@ -641,7 +652,8 @@ static bool zk_entry_rpc(struct zk *zk, struct zk_entry *e)
 	return true;
 }
 
-/* Publishes text under name. The caller has the writer's token. */
+/* Publishes text under name and takes ownership of text. The caller has the
+ * writer's token. */
 static int zk_publish_text(struct zk *zk, const char *name, char *text,
 			   size_t len, bool report_loss, uint64_t deadline_ns,
 			   struct tei_err *err)
@@ -665,8 +677,7 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 				    name);
 	}
 	free(e->text);
-	e->text = text; /* the entry owns the text from now
-			 * on */
+	e->text = text; /* the text belongs to the entry from now on */
 	e->len = len;
 	rc = known ? zk_report_lost(zk, e, report_loss, err) : 0;
 	if (rc)
@@ -748,7 +759,7 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 		ours = e->registered || e->dirty;
 		tei_mutex_unlock(&zk->lock);
 	}
-	/* if there is no connection, waits for it for one second only */
+	/* waits for a connection for one second at most */
 	until = tei_now_ns() + TEI_NS_PER_SEC;
 	if (ours)
 		rc = zk_delete(zk, e, until < deadline_ns ? until : deadline_ns);
@@ -802,8 +813,9 @@ static bool zk_node_is(struct zk *zk, const char *path, const char *text,
 }
 
 /*
- * Checks that the nodes exist and have the content that this process wrote.
- * Sets the watches again.
+ * Checks that the nodes of the entry exist and have the content that this
+ * process has written, and sets the watches again. Marks the entry as dirty if
+ * they do not.
  */
 static void zk_check_entry(struct zk *zk, struct zk_entry *e,
 			   uint64_t deadline_ns)
@@ -849,7 +861,8 @@ static struct zk_entry *zk_check_due(struct zk *zk)
 	return found;
 }
 
-/* Publishes one dirty entry. Returns false if that is not possible now. */
+/* Publishes one dirty entry. Returns false if this has failed and must be tried
+ * again later. */
 static bool zk_republish_one(struct zk *zk, struct zk_entry *e,
 			     uint64_t deadline_ns)
 {

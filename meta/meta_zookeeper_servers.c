@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The servers: connection strings and numeric addresses. */
+/* Splits connection strings and resolves the names of the servers. */
 #include <inttypes.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@
 
 #define ZK_CONN_HINT	"zookeeper://host:port[,host:port...][/chroot]"
 
-/* Length of the longest chroot, bytes. The longest segment name still fits into
- * a path below it. */
+/* Length of the longest chroot, bytes. A path with a chroot of this length
+ * still has space for the longest segment name. */
 #define ZK_CHROOT_MAX	1024
 
 static int zk_conn_refuse(const char *conn, const char *why,
@@ -54,10 +54,11 @@ static bool zk_servers_fine(const char *servers)
 }
 
 /*
- * Splits the server list into addresses and chroots. ZooKeeper's clients expect
- * one chroot after the last server; other software repeats the chroot after
- * every server. Both forms are accepted. The buffers servers and chroot have
- * room for the whole list. Returns the text of the error, or NULL.
+ * Splits the part of a connection string after "://" into the list of servers
+ * and the chroot. ZooKeeper's clients expect one chroot, after the last server;
+ * other software repeats the chroot after each server. Both forms are accepted.
+ * The buffers servers and chroot must each have space for the whole list.
+ * Returns the text of an error, or NULL.
  */
 static const char *zk_list_split(char *list, char *servers, char *chroot)
 {
@@ -66,7 +67,8 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 	char *one = NULL;
 
 	*servers = *chroot = 0;
-	/* An address contains no '@'. The text before '@' may be a password. */
+	/* An address contains no '@'. A list with '@' is refused, because it
+	 * may contain a password. */
 	if (strchr(list, '@'))
 		return "no list of servers";
 	while ((one = strsep(&list, ","))) {
@@ -77,8 +79,8 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 		if (count++)
 			strcat(servers, ",");
 		strncat(servers, one, n);
-		/* if any server of the list has a chroot, the last server must
-		 * have it too */
+		/* if a server of the list has a chroot, the last server must
+		 * have one too */
 		if (!list && with && !one[n])
 			differ = true;
 		if (!one[n])
@@ -135,9 +137,9 @@ void zk_servers_where(const char *servers, char out[ZK_WHERE])
 }
 
 /*
- * Writes the address of a server. An IPv6 address has no brackets, because the
- * client library splits the text at the last colon and passes the part before
- * it to getaddrinfo.
+ * Appends the numeric address of a server to the list "out". Writes an IPv6
+ * address without brackets, because the client library splits the address at
+ * the last colon and passes the part before it to getaddrinfo.
  */
 static void zk_server_text(struct meta_buf *out, const struct addrinfo *ai)
 {
@@ -195,8 +197,8 @@ void zk_servers_rotate(char *addresses)
 	memcpy(addresses + rest, first, n);
 }
 
-/* Shuffles the list: each position gets a random one of the remaining
- * addresses. */
+/* Shuffles the list: chooses for each position one of the remaining addresses
+ * at random. */
 static void zk_text_mix(char *addresses)
 {
 	uint32_t left = 1, turns;
@@ -213,7 +215,8 @@ static void zk_text_mix(char *addresses)
 	}
 }
 
-/* Resolves the names. If some names can be resolved, skips the other ones. */
+/* Resolves the names of all servers. Fails only if none of them can be
+ * resolved. */
 int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		       struct tei_err *err)
 {
@@ -237,7 +240,8 @@ int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 			    why);
 }
 
-/* Returns true if the list "a,b" contains the address. */
+/* Returns true if the comma-separated list contains the address "one", which
+ * has len bytes. */
 static bool zk_text_has(const char *list, const char *one, size_t len)
 {
 	size_t n;

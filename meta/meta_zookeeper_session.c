@@ -14,10 +14,8 @@
 #include "util/secret.h"
 #include "util/settings.h"
 
-/*
- * Logs the lines of the client library at level debug, because the back end
- * logs the events that matter.
- */
+/* Logs a line of the client library. Uses the level debug, because the back end
+ * itself logs the important events. */
 static void zk_log(const char *message)
 {
 	TEI_DEBUG_LOG("zookeeper", "%.*s", (int)strcspn(message, "\n"),
@@ -27,13 +25,14 @@ static void zk_log(const char *message)
 /* --- addresses of the servers -------------------------------------------- */
 
 /*
- * The client library gets numeric addresses, because it would block its own
- * thread while it resolves names. The library then tries only those addresses
- * until it has a connection. Only a server can report that the session has
- * ended. If there is no connection for a while, the names are resolved again,
- * and the session continues at the new addresses with another handle. The old
- * handle is not used with the new addresses, because the library's thread reads
- * the list that zoo_set_servers frees (seen in 3.8.0).
+ * Computes the time of the next look-up of the servers' names.\nThe client
+ * library receives numeric addresses, because it would block its own thread
+ * while it resolves names. Until it has a connection, it tries only these
+ * addresses, which may be outdated. Therefore, if there is no connection for a
+ * while, the keeper resolves the names again, and the session continues with a
+ * new handle at the new addresses. The old handle cannot be given new
+ * addresses: zoo_set_servers frees a list that the library's thread still reads
+ * (seen in 3.8.0).
  */
 static void zk_lookup_later(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
@@ -107,17 +106,17 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 }
 
 /*
- * Creates a handle. The library would shuffle the list of servers; a switch of
- * the library prevents that. The switch affects all handles of the process. So
- * if other code of the process creates a handle at the same time, that list is
- * not shuffled either.
+ * Creates a handle. zoo_deterministic_conn_order prevents the library from
+ * shuffling the list of servers. This switch affects the whole process: if
+ * other code creates a handle at the same time, its list is not shuffled
+ * either.
  */
 static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 				struct zk_session *s)
 {
 	static pthread_mutex_t conn_order =
-		PTHREAD_MUTEX_INITIALIZER; /* a leaf: no other lock is taken
-					    * while it is held */
+		PTHREAD_MUTEX_INITIALIZER; /* no other lock is taken while this
+					    * one is held */
 	sigset_t all, old;
 	zhandle_t *zh;
 
@@ -135,9 +134,9 @@ static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 }
 
 /*
- * Starts a session. The lock is held until the handle and the credentials are
- * set, so that no event is handled and no call is made before that. id is that
- * of the session to continue, or NULL for a new session.
+ * Starts a session. Holds zk->lock until the handle and the credentials are
+ * set, so that until then no event is handled and no call is made. "id" is the
+ * id of the session to continue, or NULL for a new session.
  */
 static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    struct tei_err *err)
@@ -175,10 +174,8 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    strerror(errno));
 }
 
-/*
- * Creates a session. If the names cannot be resolved now, uses the addresses
- * known so far.
- */
+/* Starts a new session. If the servers' names cannot be resolved now, uses the
+ * addresses of the last look-up. */
 static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 			  struct tei_err *err)
 {
@@ -190,15 +187,13 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 		return rc;
 	if (!rc) {
 		free(zk->addresses);
-		zk->addresses = servers; /* zk owns the list from now on */
+		zk->addresses = servers; /* the list now belongs to zk */
 	}
 	return zk_session_start(zk, NULL, err);
 }
 
-/*
- * Waits until the session is connected, the session is unusable, or until_ns
- * has passed. Returns true if the session is connected.
- */
+/* Waits until until_ns, or until the session is connected or has ended. Returns
+ * true if the session is connected. */
 static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 {
 	bool connected;
@@ -214,9 +209,9 @@ static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 }
 
 /*
- * Returns the time at which an attempt to connect ends: try_ns from now, or the
- * deadline if there is only one server or if less than twice try_ns would
- * remain after the attempt.
+ * Returns the time at which an attempt to connect ends. This is try_ns from
+ * now. If there is only one server, or if the time after the attempt would be
+ * less than twice try_ns, it is deadline_ns.
  */
 static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 			     uint64_t deadline_ns)
@@ -228,11 +223,11 @@ static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 
 /*
  * If a server does not answer, the library waits for it for two thirds of the
- * session timeout, and the deadline may pass meanwhile. Therefore, after a part
- * of the time, this function tries the next server with another handle. It
- * makes at least three attempts. Each attempt has twice the time of the
- * previous one, because the servers may only be slow. No session exists yet, so
- * none can be lost.
+ * session timeout, which may be longer than the time until deadline_ns.
+ * Therefore this function makes at least three attempts, each with a new handle
+ * and the next server first. Each attempt has twice the time of the previous
+ * one, because the servers may only be slow. A new handle loses no session,
+ * because none exists yet.
  */
 int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 {
@@ -273,7 +268,7 @@ void zk_session_close(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 	if (!s)
 		return;
-	zookeeper_close(s->zh);		/* ends the threads of the library */
+	zookeeper_close(s->zh);		/* also ends the library's threads */
 	tei_mutex_lock(&zk->lock);
 	zk_calls_end(zk, s);
 	tei_mutex_unlock(&zk->lock);
@@ -294,8 +289,9 @@ int64_t zk_session_id(struct zk *zk)
 /* --- keeper thread ------------------------------------------------------- */
 
 /*
- * Prepares the store for the events of a new handle. If the handle could not be
- * created, prepares another attempt. The new handle has no watches yet.
+ * Called after a new handle was created: starts a new epoch, because the handle
+ * has no watches yet, and forgets which folders are trusted. If rc says that
+ * the handle could not be created, schedules another attempt.
  */
 static void zk_session_begun(struct zk *zk, int rc) TEI_REQUIRES(zk->lock)
 {
@@ -324,11 +320,12 @@ static void zk_session_renew(struct zk *zk)
 }
 
 /*
- * Returns the time at which the session is given up, or 0 if there is a
- * connection or no session. Servers that have lost their data refuse clients
- * that have seen newer data, and never report that the session has ended. After
- * twice its timeout, the session either has ended or may be abandoned, because
- * the next session replaces all its nodes.
+ * Returns the time at which the keeper gives the session up, or 0 if there is a
+ * connection or no session. Usually a server reports that the session has
+ * ended. But servers that have lost their data refuse a client that has seen
+ * newer data, and never report this. After twice its timeout without a
+ * connection, the session may be given up, because the next session replaces
+ * all its nodes.
  */
 static uint64_t zk_give_up_ns(const struct zk *zk) TEI_REQUIRES(zk->lock)
 {
@@ -352,7 +349,7 @@ static void zk_session_give_up(struct zk *zk) TEI_REQUIRES(zk->lock)
 	pthread_cond_broadcast(&zk->cond);
 }
 
-/* Returns true if there still is no connection. Sets *id to the id of the
+/* Returns true if there is still no connection, and sets *id to the id of the
  * session. */
 static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 {
@@ -366,8 +363,11 @@ static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 	return wanted;
 }
 
-/* Continues the session at other addresses, with a new handle. The new handle
- * has no watches. */
+/*
+ * Continues the session with a new handle at the addresses "found", if these
+ * are not the present ones and there is still no connection. Takes ownership of
+ * found.
+ */
 static void zk_session_move(struct zk *zk, char *found)
 {
 	clientid_t id;
@@ -383,7 +383,7 @@ static void zk_session_move(struct zk *zk, char *found)
 		 "addresses %.256s",
 		 zk->servers, found);
 	free(zk->addresses);
-	zk->addresses = found; /* zk owns the list from now on */
+	zk->addresses = found; /* the list now belongs to zk */
 	zk_session_close(zk);
 	rc = zk_session_start(zk, &id, NULL);
 	tei_mutex_lock(&zk->lock);
@@ -417,7 +417,7 @@ void zk_retry_later(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* Returns the time at which the keeper has work. */
+/* Returns the time at which the keeper must do its next work. */
 static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 	TEI_REQUIRES(zk->lock)
 {

@@ -18,24 +18,24 @@
 
 /*
  * Segments that this process reads. Reading a segment sets a watch on its node,
- * which fires once. The table has an entry for each segment that was found. The
- * entry records whether a watch is set ("armed"), in which epoch it was set,
- * and the last known state of the node. The entry stays in the table after its
- * watch has fired. If the node is then missing, the next read sets a watch that
- * fires when the node exists again. Names whose node never existed have no
- * entry and are not watched.
+ * which fires once. The table zk->watches has an entry for each segment that
+ * was found. The entry records whether a watch is set ("armed"), in which epoch
+ * it was set, and the number of the node's last change. The entry stays in the
+ * table after its watch has fired. If the next read finds no node, it sets a
+ * watch that fires when the node exists again. A segment whose node has never
+ * existed has no entry and is not watched.
  *
- * A watch that has fired is set again when the change is read. If the node
- * contains a descriptor head, the watch is then set although the control
- * channel may not answer. Therefore the keeper notifies again of a change that
- * could not be read.
+ * When the user of the store reads the changed node, the watch is set again. If
+ * the node contains a descriptor head, the read may still fail, because the
+ * control channel does not answer. No event would then report this. Therefore
+ * the keeper notifies the user again of a change that could not be read.
  *
  * After a reconnection, the library sets all its watches again in one request.
- * A server that finds this request longer than its jute.maxbuffer (1 MB) closes
- * the connection, and this would repeat forever. Therefore, if there are many
- * watches, the library is made to forget them, and the keeper sets them one by
- * one, as it does after the loss of a session. Each such loss starts a new
- * epoch.
+ * If this request is longer than the server's jute.maxbuffer (1 MB), the server
+ * closes the connection, and the library would try this forever. Therefore, if
+ * there are many watches when the connection is lost, zk_watches_lost makes the
+ * library forget them. The keeper sets them again one by one, as it does after
+ * the loss of a session. In both cases a new epoch starts.
  */
 
 /* --- the table ----------------------------------------------------------- */
@@ -77,8 +77,8 @@ static void zk_watch_set(struct zk *zk, struct zk_watch *w, bool armed)
 	w->armed = armed;
 }
 
-/* Removes from the table the entries of segments that were closed and whose
- * watch has fired since. */
+/* Removes the entries that are not in use and whose watch has fired. Such an
+ * entry belongs to a segment that was closed or was not read since. */
 static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
 	struct zk_watch *w, *tmp;
@@ -141,8 +141,9 @@ void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 {
 	struct zk *zk = store->backend_state;
 
-	(void)wanted; /* only a fetch sets a watch again that has fired, so
-		       * segments that are not wanted need no check */
+	(void)wanted; /* not needed: a segment that is no longer used is not
+		       * fetched, so its watch is not set again after it has
+		       * fired */
 	tei_mutex_lock(&zk->lock);
 	zk->fn = fn;
 	zk->fn_arg = arg;
@@ -151,7 +152,8 @@ void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* Notifies the user of the store. Releases the lock during the call. */
+/* Calls the function of tei_meta_store_watch. Releases the lock during the
+ * call. */
 static void zk_notify(struct zk *zk, const char *name, uint32_t tries)
 	TEI_REQUIRES(zk->lock)
 {
@@ -214,11 +216,10 @@ void zk_notify_again(struct tei_meta_store *store, const char *name)
 		return;
 	tei_mutex_lock(&zk->lock);
 	w = zk_watch_find(zk, path);
-	if (!w) /* w is NULL if the entry was removed from the table
-		 * meanwhile */
+	if (!w) /* the entry was removed from the table meanwhile */
 		w = zk_watch_add(zk, path, name);
-	/* if the node was deleted and a watch is set, the watch fires when the
-	 * node exists again */
+	/* if the node does not exist and a watch is set, no notification is
+	 * needed: the watch fires when the node exists again */
 	if (w && (!w->armed || w->mzxid)) {
 		zk_notify_at(zk, w, tei_now_ns() + zk_notify_pause(w->tries++));
 		pthread_cond_broadcast(&zk->cond);
@@ -241,8 +242,9 @@ void zk_notify_again_now(struct zk *zk)
 }
 
 /*
- * Returns an entry of the bucket whose notification is due, and clears its
- * notify_ns. Updates zk->notify_ns for the other entries.
+ * Returns an entry of the bucket for which a notification is due, and clears
+ * its notify_ns. Returns NULL if there is none. Updates zk->notify_ns for the
+ * entries that it passes.
  */
 static struct zk_watch *zk_notify_next(struct zk *zk, int bucket, uint64_t now)
 	TEI_REQUIRES(zk->lock)
@@ -300,10 +302,8 @@ void zk_watches_lost(struct zk *zk)
 	zk->rearm = true;
 }
 
-/*
- * A copy of an entry whose watch is to be set again. The lock is not held
- * during the calls that set the watch.
- */
+/* A copy of the data of an entry whose watch is to be set again. A copy is
+ * needed because the lock is not held during the calls that set watches. */
 struct zk_rearm {
 	char *path;
 	int64_t mzxid;
@@ -336,7 +336,8 @@ static size_t zk_rearm_list(struct zk *zk, int bucket, struct zk_rearm **out)
 	return n;
 }
 
-/* Sets one watch. Returns false if the connection is lost again. */
+/* Sets one watch again. If the node has changed since it was last read, handles
+ * this like an event. Returns false if the connection is lost again. */
 static bool zk_rearm_one(struct zk *zk, const struct zk_rearm *r)
 {
 	uint64_t deadline =
@@ -370,7 +371,8 @@ static bool zk_rearm_bucket(struct zk *zk, int bucket)
 	return fine;
 }
 
-/* Returns true if the keeper has more urgent work than setting watches. */
+/* Returns true if the keeper must do other work before it sets watches: if the
+ * session has ended or a name must be published. */
 static bool zk_rearm_waits(struct zk *zk)
 {
 	bool waits;
@@ -402,8 +404,9 @@ void zk_watches_rearm(struct zk *zk)
 /* --- reading ------------------------------------------------------------- */
 
 /*
- * Finds the entry of the name in the table, or creates it. Returns true if the
- * entry existed. Sets *was to true if the node existed when it was last read.
+ * Called before the node of a segment is read. Makes sure that the table
+ * contains its entry, and marks the entry as in use. Returns true if the entry
+ * existed before. Sets *was to true if the node existed when it was last read.
  */
 static bool zk_watch_begin(struct zk *zk, const char *path, const char *name,
 			   bool *was)
@@ -448,9 +451,9 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 }
 
 /*
- * Reads the node and watches it. If the entry was known and the node is
- * missing, sets a watch that fires when the node exists again. Sets *was to
- * true if the node existed when it was last read.
+ * Reads the node and sets a watch on it. If the node does not exist and the
+ * segment had an entry in the table, sets a watch that fires when the node
+ * exists again. Sets *was to true if the node existed when it was last read.
  */
 static int zk_read_watched(struct zk *zk, const char *path, const char *name,
 			   uint64_t deadline_ns, struct zk_reply *out,
@@ -487,8 +490,9 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 }
 
 /*
- * Logs at level info that the node has disappeared, because the caller usually
- * reads it after being notified of that.
+ * Returns the error that the node does not exist any longer. Logs it at level
+ * info only, because the caller usually reads the node because it was notified
+ * of this.
  */
 static int zk_fetch_gone(const struct zk *zk, const char *name,
 			 struct tei_err *err)
@@ -498,7 +502,11 @@ static int zk_fetch_gone(const struct zk *zk, const char *name,
 			    name, zk->where, zk->chroot);
 }
 
-/* Returns the text of a node that is not a head. */
+/*
+ * Passes the text of a node that contains a whole descriptor to the caller.
+ * Returns an error if there is a shared secret, because such a node is not
+ * trusted then.
+ */
 static int zk_fetch_inline(const struct tei_meta_store *store,
 			   const char *name, struct zk_reply *r, char **json,
 			   size_t *len, struct tei_err *err)
