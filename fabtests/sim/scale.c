@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Measures what the data plane of one host needs for many peers, in a simulated
- * world. Host 0 has a data plane with two rails. Each other host has one, too,
- * and is a peer of host 0.
+ * Measures what the data plane of one host costs if it has many peers, in a
+ * simulated world. Host 0 has a data plane with two rails. Each other host has
+ * such a data plane too, and is a peer of host 0.
  *
  *	scale [PEERS [times]]
  *
  * The number of peers grows from 1 to PEERS in steps of a factor of 10. For each
  * number the program prints:
- * - the memory of host 0 per peer that has been idle for 20 s, in KiB: the growth
- *   since the first peer;
+ * - the memory of host 0 per peer that has been idle for 20 s, in KiB: the
+ *   growth since there was one peer, divided by the number of added peers;
  * - the processor time of host 0 for the first contacts with the new peers, at
  *   most 1 024 of them;
- * - the processor time of host 0 for a write of 64 bytes to one peer, with the
- *   progress thread and the simulated provider, and the number of events of the
- *   simulation in which host 0 takes part;
- * - the processor time of host 0 per simulated second while nothing is to do;
- * - the longest time for which the progress thread of host 0 computed without a
- *   pause when a cable of host 0 was pulled, and when it was plugged in again.
+ * - the processor time of host 0 for a write of 64 bytes to one peer, including
+ *   the progress thread and the simulated provider, and the number of events
+ *   that run on host 0 for it;
+ * - the processor time of host 0 per second of virtual time while it is idle;
+ * - the longest event of host 0, in processor time, after a cable of host 0 was
+ *   pulled, and after it was plugged in again: for so long the progress thread
+ *   computed without a pause.
  *
  * The program fails if a limit for memory or events is exceeded. With the word
- * times it also fails if a time is too long. All times are processor times. The
- * clock's own time is subtracted.
+ * "times" it also fails if a time exceeds its limit. All times are processor
+ * times, from which the time that reading the clock takes is subtracted.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,19 +37,22 @@
 #include "util/settings.h"
 
 #define SCALE_NICS	2
-#define SCALE_BYTES	4096		/* registered memory of a peer */
+#define SCALE_BYTES	4096		/* size of the registered memory of a
+					 * host, bytes */
 #define SCALE_WAIT_NS	(60 * SIM_SEC)
 #define SCALE_IDLE_NS	(20 * SIM_SEC)
-#define SCALE_FIRST	1024		/* first contacts that are timed */
-#define SCALE_WRITES	100		/* writes of one round */
+#define SCALE_FIRST	1024		/* maximum number of first contacts
+					 * whose time is measured */
+#define SCALE_WRITES	100		/* number of writes of one round */
 #define SCALE_ROUNDS	20
-/* limits */
+/* limits of the results */
 #define SCALE_PEER_KIB	8.0
 #define SCALE_FIRST_S	2.0
 #define SCALE_RATIO	1.05
 #define SCALE_STALL_S	0.010
 
-/* One host, its data plane, and the peer object of host 0 for it. */
+/* One host and its data plane. `peer` is the peer object that host 0 has for
+ * it, `task` a task of host 0 with this peer. */
 struct scale_host {
 	struct sim_host *host;
 	struct tei_rail_dp *dp;
@@ -61,26 +65,32 @@ struct scale_host {
 
 /* The results for one number of peers. */
 struct scale_row {
-	uint32_t peers, first;		/* first: number of timed first
-					 * contacts */
-	double memory;			/* of all peers, KiB */
+	uint32_t peers, first;		/* number of peers; number of first
+					 * contacts whose time was measured */
+	double memory;			/* memory of host 0 for all peers,
+					 * KiB */
 	double first_s, write_s, write_events, idle_s, down_s, up_s;
 };
 
 static struct {
 	struct scale_host *hosts;
-	uint32_t peers;			/* present number of peers */
+	uint32_t peers;			/* number of peers that host 0 has at
+					 * present */
 	struct tei_settings settings;
-	uint32_t open;			/* tasks that have not ended */
-	uint32_t failed;		/* tasks that did not end as
+	uint32_t open;			/* number of tasks that have not
+					 * ended */
+	uint32_t failed;		/* number of tasks that did not end as
 					 * COMPLETED */
-	/* the event that runs */
-	struct sim_host *runs;		/* its host */
-	double since_s;			/* processor time at its start */
-	double hub_s, longest_s;	/* time of events of host 0: sum and
-					 * longest */
-	uint64_t hub_events;		/* events of host 0 */
-	double clock_s;			/* time that reading the clock takes */
+	/* `runs` and `since_s` describe the event that runs at present. */
+	struct sim_host *runs;		/* host of the event */
+	double since_s;			/* processor time of this program at the
+					 * start of the event, s */
+	double hub_s, longest_s;	/* processor time of the events of host
+					 * 0 in the present scale_run, s: sum
+					 * and longest */
+	uint64_t hub_events;		/* number of these events */
+	double clock_s;			/* processor time that reading the clock
+					 * takes, s */
 } scale;
 
 /* Returns the processor time of this process, s. */
@@ -92,7 +102,7 @@ static double scale_clock(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* Measures how long a call of scale_clock takes. */
+/* Sets scale.clock_s to the shortest time that reading the clock takes. */
 static void scale_calibrate(void)
 {
 	double start, s;
@@ -179,12 +189,14 @@ static void *host_open(void *arg)
 
 /* The condition that ends scale_run. */
 struct scale_until {
-	bool (*fn)(void *arg);		/* NULL: only the time limit ends it */
+	bool (*fn)(void *arg);		/* condition; NULL if only the time
+					 * limit ends scale_run */
 	void *arg;
 };
 
-/* Called before each event. If the previous event was one of host 0, adds its
- * processor time to the sums. Returns true if the condition is met. */
+/* Called before each event. If the previous event belonged to host 0, adds its
+ * processor time to the sums in `scale`. Returns true if the condition is
+ * met. */
 static bool scale_event(void *arg)
 {
 	const struct scale_until *until = arg;
@@ -205,8 +217,8 @@ static bool scale_event(void *arg)
 	return false;
 }
 
-/* Runs the simulation until fn(arg) returns true, at most ns. Returns the last
- * result of fn. Resets the sums first. */
+/* Resets the sums in `scale`. Then runs the simulation until fn(arg) returns
+ * true, but for at most `ns`. Returns the last result of fn. */
 static bool scale_run(bool (*fn)(void *), void *arg, uint64_t ns)
 {
 	struct scale_until until = { fn, arg };
@@ -238,7 +250,7 @@ static bool tasks_ended(void *arg)
 	return scale.open == 0;
 }
 
-/* A range of the hosts. */
+/* A range of hosts: from `from` up to `to` - 1. */
 struct scale_range {
 	uint32_t from, to;
 };
@@ -257,7 +269,7 @@ static void host_write(struct scale_host *h)
 		sim_fail("scale: a write was refused");
 }
 
-/* Makes first contact with the peers of a range. */
+/* Submits a first write to each peer of a range. Runs in a fiber of host 0. */
 static void *peers_meet(void *arg)
 {
 	const struct scale_range *r = arg;
@@ -277,8 +289,9 @@ static void *peers_meet(void *arg)
 	return NULL;
 }
 
-/* Makes first contact with the peers of a range and waits for the ends of the
- * writes. Returns the processor time of host 0, s. */
+/* Makes first contact with the peers from `from` up to `to` - 1: submits a
+ * write to each and waits until all writes have ended. Returns the processor
+ * time of host 0, s. */
 static double peers_write(uint32_t from, uint32_t to)
 {
 	struct scale_range r = { from, to };
@@ -311,8 +324,8 @@ static void *writes_to_one(void *arg)
 }
 
 /* Measures the processor time of host 0 for a write of 64 bytes to the first
- * peer, s: the shortest of several rounds, because other processes disturb the
- * caches. */
+ * peer, and the number of its events. Takes the time of the fastest of several
+ * rounds, because other processes disturb the caches. */
 static void scale_write_cost(struct scale_row *row)
 {
 	struct sim_fiber *fiber;
@@ -334,8 +347,8 @@ static void scale_write_cost(struct scale_row *row)
 
 /* --- one number of peers --- */
 
-/* Adds peers until there are row->peers, and measures them. base: memory of
- * host 0 without peers, bytes. */
+/* Adds peers until there are row->peers, and measures what they cost. `base` is
+ * the memory of host 0 without peers, bytes. */
 static void scale_measure(struct scale_row *row, uint64_t base)
 {
 	uint32_t i, from = scale.peers + 1, to = row->peers + 1;
@@ -361,7 +374,8 @@ static void scale_measure(struct scale_row *row, uint64_t base)
 	row->up_s = scale.longest_s;
 }
 
-/* Returns 1 and prints a line if the value exceeds its limit, else 0. */
+/* If the value exceeds its limit, prints a line and returns 1. Otherwise
+ * returns 0. */
 static int scale_check(const char *what, double value, double limit)
 {
 	if (value <= limit)
@@ -382,7 +396,8 @@ static int scale_report(const struct scale_row *row, const struct scale_row *one
 	       row->write_s * 1e6, row->write_events, row->idle_s * 1e3,
 	       row->down_s * 1e3, row->up_s * 1e3);
 	fflush(stdout);
-	/* with fewer peers, tables that grow by a factor of two count */
+	/* With fewer peers the result is not meaningful, because tables grow by
+	 * a factor of two. */
 	if (row->peers >= 1000)
 		bad |= scale_check("memory per idle peer, KiB", kib,
 				   SCALE_PEER_KIB);

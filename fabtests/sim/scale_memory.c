@@ -10,10 +10,10 @@
 #include "fabtests/sim/fabric/fab.h"
 #include "fabtests/sim/sim.h"
 
-/* bytes that the allocator needs in addition to each allocation */
+/* bytes that the allocator uses in addition to each allocation */
 #define MEMORY_OVERHEAD 8
 #define MEMORY_CALLERS	4096
-/* more than the size of the code of fab_alloc */
+/* upper limit of the size of fab_alloc's code, bytes */
 #define MEMORY_FAB_CODE	256
 
 void *__real_malloc(size_t size);
@@ -25,15 +25,18 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
 void __wrap_free(void *p);
 
-/* A hash table of the counted allocations, with linear probing. */
+/* A hash table of the addresses of all counted allocations, with linear
+ * probing. */
 static struct {
 	void **at;
-	size_t used, room;		/* room is a power of two, or 0 */
+	size_t used, room;		/* used entries; size of the table, a
+					 * power of two or 0 */
 	uint64_t bytes;
 } memory;
 
-/* Return addresses that were looked up, and whether they are in the simulator
- * or in the simulated network. */
+/* A cache of return addresses: `simulator` is true if the address is in the
+ * simulator or in the simulated network, so that the allocation does not
+ * count. */
 static struct {
 	const void *at;
 	bool simulator;
@@ -65,7 +68,8 @@ static bool caller_simulator(const void *at)
 	return callers[i].simulator;
 }
 
-/* Returns the place of p in the table, or the free place for it. */
+/* Returns the index of `p` in the table, or the index at which it must be
+ * inserted. */
 static size_t memory_find(const void *p)
 {
 	size_t i = memory_hash(p) & (memory.room - 1);
@@ -104,8 +108,8 @@ static void *memory_add(void *p, const void *caller)
 	return p;
 }
 
-/* Removes p from the table, if it is there, and moves the entries behind it
- * that could no longer be found. */
+/* Removes `p` from the table if it is there. Moves later entries forward that
+ * memory_find could no longer find because of the gap. */
 static void memory_remove(void *p)
 {
 	size_t i, j, home, mask = memory.room - 1;

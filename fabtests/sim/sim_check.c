@@ -78,7 +78,10 @@ void sim_tomb_verify(const struct sim_tomb *tomb, const char *what)
 void sim_tomb_verify_guards(const struct sim_tomb *tomb, const char *what)
 {
 	size_t all = SIM_GUARD + tomb->len;
-	size_t tail = all / 8 * 8;	/* the tail begins with a whole word */
+	size_t tail = all / 8 * 8;	/* offset of the word that contains the
+					 * first guard byte after the range; a
+					 * pattern can be computed only from the
+					 * beginning of a word */
 	char want[SIM_GUARD + 8];
 
 	if (sim_pattern_differs(tomb->at - SIM_GUARD, SIM_GUARD, tomb->seed) !=

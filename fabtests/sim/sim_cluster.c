@@ -10,9 +10,9 @@
 #include "util/err.h"
 
 #define CLUSTER_PAGE	4096
-/* longest time that the metadata store takes to answer */
+/* longest time that the metadata store takes to answer, ns */
 #define CLUSTER_LOOKUP_NS	(20 * SIM_MS)
-/* time until a process that has found no rail tries again */
+/* time after which a process that has found no rail tries again, ns */
 #define CLUSTER_AGAIN_NS	SIM_SEC
 
 static struct {
@@ -59,7 +59,8 @@ bool sim_cluster_up(const struct sim_node *node)
 
 /* --- the metadata store --- */
 
-/* Publishes the contact addresses of the process. */
+/* Publishes the contact addresses of the process in the metadata store, which
+ * is in its node. */
 static void cluster_publish(struct sim_proc *proc)
 {
 	struct sim_node *node = proc->node;
@@ -75,7 +76,7 @@ static void cluster_publish(struct sim_proc *proc)
 	SIM_TRACE(node->id, "publish", n, proc->incarnation);
 }
 
-/* A query of the store. */
+/* A query of the metadata store for the addresses of a host. */
 struct lookup {
 	struct sim_proc *proc;
 	struct tei_rail_peer *peer;
@@ -163,8 +164,8 @@ struct tei_rail_peer *sim_cluster_peer(struct sim_proc *proc, uint32_t to)
 	return peer;
 }
 
-/* Starts a process on the current host: opens its data plane and registers its
- * memory. */
+/* Starts a process on the current host: opens its data plane, registers its
+ * memory, and starts its workload. */
 static void *cluster_start(void *arg)
 {
 	struct sim_node *node = arg;
@@ -193,7 +194,7 @@ static void *cluster_start(void *arg)
 	attr.incarnation = proc->incarnation;
 	if (!proc->peers || tei_rail_dp_open(&attr, &err, &dp))
 		sim_fail("host %u: data plane: %s", node->id, err.text);
-	/* there is no rail while all NICs are unplugged */
+	/* While all NICs are unplugged there is no rail, so try again later. */
 	while (tei_rail_dp_add_transport(
 		dp, cluster.conf->verbs ? "rdma" : "tcp", "", &err))
 		sim_sleep_until(sim_now() + CLUSTER_AGAIN_NS);
@@ -251,7 +252,7 @@ void sim_cluster_restart(struct sim_node *node)
 	}
 }
 
-/* Waits until the workers of the process have ended, then closes its data
+/* Waits until all fibers that use the process have ended, then closes its data
  * plane. */
 static void *cluster_leave(void *arg)
 {
@@ -260,7 +261,8 @@ static void *cluster_leave(void *arg)
 	uint32_t i;
 
 	sim_wake(proc, true);
-	/* no look-up begins after this call; look-ups in progress end */
+	/* After this call no new look-up begins; look-ups in progress end by
+	 * themselves. */
 	tei_rail_notify_stop(dp);
 	tei_rail_dp_quiesce(dp, 5 * SIM_SEC);
 	while (proc->busy > 0)

@@ -7,7 +7,7 @@
 #include "util/clock.h"
 #include "util/world.h"
 
-/* The order in which events ran, as letters. */
+/* The letters of the events that have run, in their order. */
 static char order[64];
 
 static void note(void *arg)
@@ -90,7 +90,8 @@ static void test_stream_depends_on_seed_subject_and_number(void)
 	first = sim_rng_next(&a);
 	CU_ASSERT_NOT_EQUAL(first, sim_rng_next(&b));
 	CU_ASSERT_NOT_EQUAL(first, sim_rng_next(&c));
-	/* Other streams do not change this one. */
+	/* The numbers of a stream are the same although others have been
+	 * used. */
 	sim_rng_init(&d, "link", 0);
 	CU_ASSERT_EQUAL(first, sim_rng_next(&d));
 	CU_ASSERT_EQUAL(sim_rng_next(&a), sim_rng_next(&d));
@@ -214,7 +215,7 @@ static void test_stopped_host_waits_and_killed_host_is_dropped(void)
 	CU_ASSERT(sim_host_killed(host));
 	sim_run(SIM_START_NS + 200);
 	CU_ASSERT_STRING_EQUAL(order, "ttt");
-	/* An event of the old process does not run in the new one. */
+	/* An event of the killed process does not run in the new one. */
 	sim_host_restart(host);
 	CU_ASSERT_EQUAL(sim_host_life(host), 1);
 	sim_run(SIM_START_NS + 600);
@@ -253,7 +254,8 @@ static void *fiber_random(void *arg)
 	return NULL;
 }
 
-/* A word and the times at which the waits of fiber_word ended. */
+/* A word, and the virtual times since the start at which the three waits of
+ * fiber_word ended, ns. */
 struct word_test {
 	uint32_t word;
 	uint64_t ended_ns[3];
@@ -287,7 +289,8 @@ static void test_word_wait_ends_when_woken_and_at_its_time(void)
 
 	core_begin(1, 1);
 	sim_world_install();
-	/* The limit of the wait is a time of the host's clock. */
+	/* The time limit of a wait is a time of the host's clock, so a clock
+	 * that has jumped must not end the wait too early. */
 	sim_host_jump(sim_host_get(0), 7 * SIM_SEC);
 	sim_fiber_detach(sim_fiber_start(sim_host_get(0), "word", fiber_word,
 					 &t));
@@ -318,7 +321,7 @@ static void test_trace_depends_on_the_seed_only(void)
 {
 	CU_ASSERT_EQUAL(trace_hash(1), trace_hash(1));
 	CU_ASSERT_NOT_EQUAL(trace_hash(1), trace_hash(2));
-	/* The hash is the same with each compiler and each sanitizer. */
+	/* The expected hash is the same for all compilers and sanitizers. */
 	CU_ASSERT_EQUAL(trace_hash(1), UINT64_C(0x7bdaa976eafcc7ef));
 }
 

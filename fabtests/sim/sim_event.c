@@ -7,9 +7,11 @@
 #include "fabtests/sim/sim_int.h"
 
 /*
- * Pending events are in a binary heap, ordered by time and then by sequence
- * number. The table of slots turns the id of an event into the event: the low
- * half of an id is the slot, the high half the slot's generation.
+ * Pending events are in a binary heap, which is ordered by time and then by
+ * sequence number. A second table, `slots`, finds the event of an id: the low
+ * half of an id is the index in this table, the high half is the generation of
+ * the entry. The generation grows each time the entry is used for a new
+ * event.
  */
 struct slot {
 	struct sim_event *event;
@@ -240,8 +242,9 @@ void sim_event_drop(struct sim_host *host)
 	}
 }
 
-/* Runs one event if its host runs. If the host is stopped, keeps the event; if
- * it was killed, drops the event. */
+/* Takes one event off the heap. Runs it if its host runs. Moves it to the list
+ * `held` of the host if the host is stopped. Frees it if the process to which
+ * it belongs was killed. */
 static void event_run(struct sim_event *event)
 {
 	struct sim_host *host = event->host, *before;
@@ -319,8 +322,8 @@ void sim_begin(uint64_t seed, uint32_t hosts)
 	sim_host_begin(hosts);
 }
 
-/* Ends the hosts after the other parts, because freeing a host also frees the
- * events that it holds; the trace is last. */
+/* Ends the hosts before the events, because sim_host_end frees the events in
+ * `held` of each host. The trace needs no end. */
 void sim_end(void)
 {
 	sim_fiber_end();

@@ -33,7 +33,7 @@ struct node {
 	struct fid_mr *mr;
 	char *mem;
 	fi_addr_t peer;
-	/* numbers of completions read so far */
+	/* numbers of successful and of failed completions read so far */
 	unsigned int done, failed;
 	int err;    /* error of the last failed completion */
 	size_t len; /* length of the last successful completion */
@@ -44,7 +44,7 @@ static struct sim_net_conf conf;
 
 static const struct sim_net_nic nic0 = { 0, 0 }, nic1 = { 1, 0 };
 
-/* Reads all completions of a node. */
+/* Reads all completions of a node's queue. */
 static void node_poll(struct node *n)
 {
 	struct sim_host *before = sim_host_enter(n->host);
@@ -147,8 +147,8 @@ static void node_close(struct node *n)
 	fi_freeinfo(n->info);
 }
 
-/* Starts a simulation of two hosts with the settings in conf, which the test
- * may have changed. */
+/* Starts a simulation of two hosts. The network has the settings in `conf`,
+ * which a test may change before this call. */
 static void rig_open(uint64_t seed)
 {
 	static bool set;
@@ -193,8 +193,8 @@ static void rig_verbs(void)
 	rig_open(1);
 }
 
-/* Lets virtual time pass. Host 0, and host 1 if both is true, polls every 20
- * us. */
+/* Lets virtual time pass. Host 0 polls its completion queue every 20 us; host 1
+ * does so too if `both` is true. */
 static void rig_run(uint64_t ns, bool both)
 {
 	uint64_t end = sim_now() + ns;
@@ -207,7 +207,8 @@ static void rig_run(uint64_t ns, bool both)
 	}
 }
 
-/* Posts a write or a read between the same offsets of both memories. */
+/* Posts a write or a read from host 0 to host 1. `off` is the offset in the
+ * memory of both hosts. */
 static ssize_t rig_post(bool read, uint64_t off, size_t len)
 {
 	struct node *n = &nodes[0], *to = &nodes[1];
@@ -238,7 +239,8 @@ static ssize_t rig_post(bool read, uint64_t off, size_t len)
 	return ret;
 }
 
-/* Repeats a post until the connection exists and the post is accepted. */
+/* Repeats a post until it is accepted, because posts fail with -FI_EAGAIN until
+ * the connection exists. */
 static void rig_must_post(bool read, uint64_t off, size_t len)
 {
 	uint64_t end = sim_now() + 5 * SIM_SEC;
@@ -478,7 +480,8 @@ static void test_half_open_connection_refuses_a_new_one(void)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 1);
 	CU_ASSERT_EQUAL(nodes[0].err, FI_ECONNREFUSED);
-	/* when the target sends, it learns that the connection is broken */
+	/* When the target sends something, it notices that the connection is
+	 * broken. */
 	CU_ASSERT_EQUAL(rig_send(&nodes[1], 0, 1), 0);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[1].failed, 1);
@@ -499,7 +502,7 @@ static void test_reset_fails_operations(void)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 2);
 	CU_ASSERT_EQUAL(nodes[0].err, FI_ECONNRESET);
-	/* the next post makes a new connection */
+	/* The next post makes a new connection. */
 	rig_must_post(false, 0, 1);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].done, 1);
@@ -634,8 +637,8 @@ static void test_lost_acknowledgement_leaves_the_bytes(void)
 	rig_run(conf.retry_ns, true);
 	CU_ASSERT_EQUAL(nodes[0].done, 0);
 	sim_net_path_block(nic1, nic0, false);
-	/* the target's NIC has stopped its retries; the initiator learns this
-	 * when it sends */
+	/* The target's NIC no longer sends the acknowledgement. The initiator
+	 * notices that its connection is broken when it sends something. */
 	rig_must_post(false, 0, 1);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 2);
@@ -686,8 +689,8 @@ static void keys_refuse(void (*open)(void), int flushed)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 1);
 	CU_ASSERT_EQUAL(nodes[0].err, FI_EACCES);
-	/* the refused access has broken the connection, so operations posted
-	 * after it fail as well */
+	/* The refused access has broken the connection, so later operations
+	 * fail too. */
 	rig_must_post(true, 0, 8);
 	CU_ASSERT_EQUAL(rig_send(&nodes[0], 0, 1), 0);
 	rig_run(SIM_MS, true);
@@ -702,8 +705,8 @@ static void test_unknown_key_is_refused(void)
 	keys_refuse(rig_verbs, FI_EIO);
 }
 
-/* Closes the registration while a write is in progress. Returns true if the
- * last byte of the write lands. */
+/* Closes the target's registration while a write to it is in progress. Returns
+ * true if the last byte of the write lands all the same. */
 static bool keys_closed_meanwhile(void (*open)(void))
 {
 	bool landed;
@@ -810,8 +813,8 @@ static void test_bandwidth_and_latency_hold(void)
 	while (!nodes[0].done)
 		rig_run(SIM_US, true);
 	ns = sim_now() - start;
-	/* 1 ms for the bytes, 245 headers of 64 bytes each, and some
-	 * latencies */
+	/* expected: 1 ms for the bytes, plus 245 headers of 64 bytes each and
+	 * some latencies */
 	CU_ASSERT(ns > 1000 * SIM_US && ns < 1100 * SIM_US);
 	rig_end();
 }

@@ -5,9 +5,9 @@
 
 #include "fabtests/sim/sim_int.h"
 
-/* On x86-64 the switch between two stacks is a function of this file:
- * swapcontext calls the kernel twice to exchange the signal mask, which is the
- * same for all fibers. */
+/* On x86-64, a function of this file switches between two stacks. On other
+ * processors, swapcontext does; it calls the kernel twice to exchange the
+ * signal mask, which is the same for all fibers. */
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #define FIBER_UCONTEXT 1
@@ -37,22 +37,26 @@
 #endif
 
 /*
- * A fiber is a stack with the registers of code that waits. sim_run, in the
- * context of the program, switches to a fiber in the fiber's event, and the
+ * A fiber consists of a stack and of the saved registers of code that waits.
+ * sim_run executes on the stack of the program. Each fiber that is to be
+ * resumed has an event; when it runs, sim_run switches to the fiber, and the
  * fiber switches back when it waits or ends. A fiber never switches to another
- * one. A fiber that waits has at most one event, which resumes it.
+ * fiber.
  *
- * Stacks are kept for later fibers. The lowest page of each is not accessible.
+ * Stacks are reused for later fibers. The lowest page of each stack is not
+ * accessible.
  *
- * Fibers that wait for a key are in one of many lists, chosen by the key, so
- * that sim_wake does not look at every waiting fiber. Which list it is has no
- * effect: the fibers that wait for the same key keep their order.
+ * Fibers that wait for a key are in one of many lists, which a hash of the key
+ * selects, so that sim_wake need not examine all waiting fibers. The hash does
+ * not change the order of events, because fibers that wait for the same key are
+ * in the same list.
  */
 #define FIBER_STACK	(256 * 1024)
 #define FIBER_GUARD	4096
 #define FIBER_LISTS	1024
 
-/* The registers of code that waits. */
+/* The saved registers of code that waits. On x86-64 they are on the stack of
+ * the code. */
 struct fiber_context {
 #ifdef FIBER_UCONTEXT
 	ucontext_t uc;
@@ -61,9 +65,9 @@ struct fiber_context {
 #endif
 };
 
-/* A fiber. sim_fiber_start makes it. sim_fiber_join frees it. A detached fiber
- * is freed when it ends, and all fibers of a process when the process is
- * killed. */
+/* A fiber. sim_fiber_start creates it. sim_fiber_join frees it. A detached
+ * fiber is freed when it ends. If a process is killed, all its fibers are
+ * freed. */
 struct sim_fiber {
 	struct tei_list link;		/* in fibers.all */
 	struct tei_list waiting;	/* in a list of fibers.waiting while key
@@ -74,8 +78,8 @@ struct sim_fiber {
 	void *arg;
 	void *result;
 	const void *key;		/* key of sim_wait, or NULL */
-	bool woken;			/* sim_wake has resumed the fiber, not
-					 * the time limit */
+	bool woken;			/* true if sim_wake has resumed the
+					 * fiber, false if its time limit has */
 	bool ended;
 	bool detached;
 	sim_event_id event;		/* event that resumes the fiber, or 0 */
@@ -91,12 +95,14 @@ struct sim_fiber {
 
 static struct {
 	struct tei_list all;		/* list of sim_fiber.link */
-	struct tei_list waiting[FIBER_LISTS]; /* lists of sim_fiber.waiting, in
-					       * the order in which the fibers
-					       * began to wait */
+	struct tei_list waiting[FIBER_LISTS]; /* lists of sim_fiber.waiting;
+					       * each list is in the order in
+					       * which the fibers began to
+					       * wait */
 	struct sim_fiber *current;
 	struct fiber_context main;	/* the context of sim_run */
-	char **stacks;			/* stacks that no fiber uses */
+	char **stacks;			/* array of the stacks that no fiber
+					 * uses at present */
 	size_t stacks_used, stacks_room;
 #ifdef FIBER_ASAN
 	void *fake_stack;
@@ -159,9 +165,10 @@ static void fiber_prepare(struct fiber_context *context, char *stack)
 }
 #else
 /*
- * Saves the registers that a called function must preserve on the present
- * stack, writes the stack pointer to *from and continues with the registers on
- * the stack to.
+ * Saves on the present stack the registers that a called function must
+ * preserve, and writes the stack pointer to *from. Then switches to the stack
+ * pointer `to`, loads the registers that are saved there and returns to that
+ * code.
  */
 void sim_fiber_switch(void **from, void *to)
 	__attribute__((visibility("hidden")));
@@ -194,9 +201,9 @@ static void fiber_switch(struct fiber_context *from, struct fiber_context *to)
 	sim_fiber_switch(&from->sp, to->sp);
 }
 
-/* Makes the first switch to the context call fiber_main: below the top of the
- * stack are the six registers, the address of fiber_main and its return address
- * 0. */
+/* Makes the first switch to the context call fiber_main. For this purpose,
+ * writes to the top of the stack what a switch expects there: six registers and
+ * the address of fiber_main, followed by a return address of 0. */
 static void fiber_prepare(struct fiber_context *context, char *stack)
 {
 	uint64_t *top = (uint64_t *)(void *)(stack + FIBER_STACK) - 8;
@@ -226,8 +233,8 @@ static void fiber_enter(struct sim_fiber *fiber)
 	fibers.current = NULL;
 }
 
-/* Switches from the fiber to sim_run. Returns when the fiber is resumed. If the
- * fiber has ended, does not return. */
+/* Switches from the fiber to sim_run. Returns when the fiber is resumed. Does
+ * not return if the fiber has ended. */
 static void fiber_leave(struct sim_fiber *fiber)
 {
 #ifdef FIBER_ASAN
@@ -274,8 +281,8 @@ static void fiber_free(struct sim_fiber *fiber)
 	free(fiber);
 }
 
-/* Runs in the event of a fiber: switches to the fiber, and frees it if it has
- * ended and is detached. */
+/* The function of a fiber's event: switches to the fiber, and frees it if it
+ * has then ended and is detached. */
 static void fiber_resume(void *arg)
 {
 	struct sim_fiber *fiber = arg;
@@ -342,7 +349,8 @@ void sim_yield(void)
 	sim_sleep_until(sim_now());
 }
 
-/* Returns the list of the fibers that wait for the key, and for others. */
+/* Returns the list of the fibers that wait for the key. The list may also
+ * contain fibers that wait for other keys. */
 static struct tei_list *fiber_list(const void *key)
 {
 	uint64_t x = (uintptr_t)key * UINT64_C(0x9e3779b97f4a7c15);

@@ -5,9 +5,9 @@
 #include "fabtests/sim/sim_int.h"
 
 /*
- * The memory of the workloads begins at this address. It lies below the first
- * address at which Linux loads a program on x86-64, and in a range that the
- * sanitizers leave to programs.
+ * Address of the memory that sim_arena returns. It lies below the first address
+ * at which Linux loads a program on x86-64, and in a range that the sanitizers
+ * leave to programs.
  */
 #define ARENA_AT	((void *)UINT64_C(0x550000000000))
 #define ARENA_SIZE	(UINT64_C(64) << 30)
@@ -21,13 +21,13 @@ static struct {
 		void *arg;
 	} watchers[SIM_WATCHERS];
 	uint32_t watched;
-	struct sim_rng random;		/* random numbers for code that belongs
-					 * to no simulated host */
+	struct sim_rng random;		/* random stream of the library outside
+					 * of hosts */
 	char *arena;
 	size_t arena_used;
 } world;
 
-/* Starts the host's random stream for its present life. */
+/* Starts a new random stream for the host's present life. */
 static void host_seed(struct sim_host *host)
 {
 	sim_rng_init(&host->random, "library",

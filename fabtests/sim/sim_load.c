@@ -10,21 +10,21 @@
 #include "fabtests/sim/sim_cluster.h"
 #include "util/atomic.h"
 
-/* Number of an initiator's lives that have slots of their own. Each later life
- * uses the slots of an earlier life. */
+/* Number of lives of an initiator that have slots of their own. Life n uses the
+ * slots of life n % LOAD_LIVES. */
 #define LOAD_LIVES	4
 /* size of the largest transfer, bytes */
 #define LOAD_MAX	(64u << 10)
-/* distance between two slots, bytes: the largest transfer, the guards and
- * padding; a multiple of 64 */
+/* Distance between two slots, bytes: the largest transfer, the guards and
+ * padding. It is a multiple of 64. */
 #define LOAD_STRIDE	(LOAD_MAX + 2 * 64)
-/* Tasks may fail until this time has passed since the last disturbance. */
+/* Time after the last effect of a fault in which tasks may still fail, ns. */
 #define LOAD_CALM_NS	(30 * SIM_SEC)
 #define LOAD_NOTIFY_NS	(3 * SIM_SEC)
-/* most iov entries at one side of a transfer */
+/* maximum number of iov entries at one side of a transfer */
 #define LOAD_IOV	5
-/* mean time between two unregistrations of memory, in mean pauses of a
- * worker */
+/* mean time between two unregistrations of memory by one process, as a multiple
+ * of a worker's mean pause */
 #define LOAD_REGISTRAR	50
 
 enum load_kind {
@@ -34,28 +34,30 @@ enum load_kind {
 	LOAD_NOTE,
 };
 
-/* A slot: a range of a target's memory that one worker of one life of an
+/* A slot: a range of a target's memory that only one worker of one life of an
  * initiator uses. */
 struct load_slot {
 	char *at;
-	struct sim_tomb tomb;		/* written while no transfer uses the
+	struct sim_tomb tomb;		/* tombstone of the last transfer;
+					 * checked while no transfer uses the
 					 * slot */
-	uint64_t unfenced;		/* incarnation of the target to which a
-					 * transfer ended UNFENCED; 0 if there
-					 * is none */
+	/* if a transfer in this slot ended UNFENCED: incarnation of its target,
+	 * for which the slot is not used again; otherwise 0 */
+	uint64_t unfenced;
 };
 
-/* A counter in a target's memory that one worker of one life of an initiator
- * uses. */
+/* A counter in a target's memory that only one worker of one life of an
+ * initiator changes, by atomics. */
 struct load_counter {
 	uint64_t *value;
-	uint64_t done, unknown;		/* number of additions known to be
-					 * executed, and of those that may have
-					 * been executed */
+	uint64_t done, unknown;		/* `done`: number of additions that were
+					 * certainly executed; `unknown`: number
+					 * of additions that may have been
+					 * executed */
 };
 
-/* The iov entries of one side of a transfer, which together cover a range of
- * memory. The order of the entries is random. */
+/* The iov entries of one side of a transfer. Together they cover one contiguous
+ * range of memory, but they are in a random order. */
 struct load_iov {
 	uint32_t n;
 	struct {
@@ -64,7 +66,7 @@ struct load_iov {
 	} entry[LOAD_IOV];
 };
 
-/* The present operation of a worker. */
+/* The operation that a worker is doing or has done last. */
 struct load_op {
 	struct tei_rail_task task;
 	enum load_kind kind;
@@ -75,20 +77,24 @@ struct load_op {
 	struct load_slot *slot;
 	struct load_counter *counter;
 	size_t off;			/* offset in the slot, bytes */
-	struct load_iov local, remote;	/* ranges of a transfer */
-	uint64_t compare;		/* operand of a compare-and-swap */
+	struct load_iov local, remote;	/* memory of a transfer at both sides */
+	uint64_t compare;		/* value with which a compare-and-swap
+					 * compares */
 	enum tei_atomic_op atomic;
 	uint64_t seed;			/* seed of the pattern that the transfer
 					 * moves */
 	uint64_t start_ns;
-	bool posted;			/* submitted and not ended */
+	bool posted;			/* the task was submitted and has not
+					 * ended */
 	bool early;			/* the worker has cancelled or expired
 					 * the task */
-	bool revoked;			/* the target range of the operation is
-					 * not registered */
-	bool in_place;			/* all bytes of the write had landed
-					 * when the target range was
-					 * unregistered */
+	bool revoked;			/* the target range of the operation was
+					 * unregistered while the operation was
+					 * posted, and is not registered
+					 * again */
+	bool in_place;			/* the operation is a write, and all its
+					 * bytes had landed when the target
+					 * range was unregistered */
 	enum tei_rail_end end;
 };
 
@@ -97,36 +103,42 @@ struct load_worker {
 	uint32_t index;
 	struct sim_rng rng;
 	char *local;			/* local memory, LOAD_STRIDE bytes */
-	struct sim_tomb *tomb;		/* tombstone of local; kept for the
-					 * host's next life */
-	char *old;			/* 8 bytes: previous value of the
-					 * counter, result of an atomic */
+	struct sim_tomb *tomb;		/* tombstone of `local`; the worker of
+					 * the host's next life uses it too */
+	char *old;			/* 8 bytes of local memory for the
+					 * result of an atomic, which is the old
+					 * value of the counter */
 	uint64_t notes;			/* number of notifications sent */
 	struct load_op op;
 };
 
-/* What a host has received of the notifications of one worker of another
+/* The notifications that a host has received from one worker of another
  * host. */
 struct load_inbox {
 	uint64_t incarnation;		/* incarnation of the sender */
-	uint64_t last;			/* highest number received */
-	uint64_t lost;			/* number of a lost notification, which
-					 * must not arrive any more */
+	uint64_t last;			/* highest number of a notification
+					 * received */
+	uint64_t lost;			/* number of the last notification that
+					 * has failed; it must not arrive
+					 * afterwards */
 };
 
 static struct {
 	const struct sim_conf *conf;
-	struct load_slot *slots;	/* ordered by target, registered region
-					 * (chunk), initiator, number of the
-					 * initiator's restarts (life),
+	struct load_slot *slots;	/* array indexed by target, then by
+					 * registered region (chunk), initiator,
+					 * life of the initiator, worker */
+	struct load_counter *counters;	/* array indexed by target, then by
+					 * initiator, life of the initiator,
 					 * worker */
-	struct load_counter *counters;	/* ordered by target, initiator, number
-					 * of its restarts (life), worker */
-	struct load_inbox *inboxes;	/* ordered by target, sender, worker */
-	char **local;			/* per host: local memory of all its
-					 * workers */
-	uint64_t **counts;		/* per host: memory of its counters */
-	struct sim_tomb *tombs;		/* ordered by host, worker */
+	struct load_inbox *inboxes;	/* array indexed by target, then by
+					 * sender, worker */
+	char **local;			/* indexed by host: local memory of all
+					 * its workers */
+	uint64_t **counts;		/* indexed by host: memory of its
+					 * counters */
+	struct sim_tomb *tombs;		/* array indexed by host, then by
+					 * worker */
 	uint64_t ids;
 	struct sim_load_stats stats;
 } load;
@@ -141,8 +153,8 @@ static size_t load_lanes(const struct sim_conf *conf)
 	return (size_t)conf->hosts * LOAD_LIVES * conf->workers;
 }
 
-/* Returns the index of a worker among all workers that may use a target's
- * memory. */
+/* Returns the index of a worker of one life among all those for which a target
+ * has slots. */
 static size_t load_lane(const struct load_worker *w)
 {
 	uint32_t life = sim_host_life(w->proc->node->host) % LOAD_LIVES;
@@ -175,8 +187,9 @@ static const char *op_name(const struct load_worker *w)
 	return text;
 }
 
-/* Returns true if the operation may fail: it was ended early, its target or the
- * target range is not available, or a fault is too recent. */
+/* Returns true if the operation may fail without a defect: the worker has ended
+ * it early, the target process or the target range is not available, or the
+ * last fault is too recent. */
 static bool op_excused(const struct load_worker *w)
 {
 	const struct load_op *op = &w->op;
@@ -190,7 +203,7 @@ static bool op_excused(const struct load_worker *w)
 	       sim_cluster_calm_since() + LOAD_CALM_NS > op->start_ns;
 }
 
-/* Divides the range into n entries and puts them in a random order. */
+/* Divides the range into `n` entries of random lengths, in a random order. */
 static void iov_divide(struct load_iov *iov, struct sim_rng *rng, char *at,
 		       size_t len, uint32_t n)
 {
@@ -209,7 +222,7 @@ static void iov_divide(struct load_iov *iov, struct sim_rng *rng, char *at,
 	}
 }
 
-/* Writes the pattern of the transfer into the entries. */
+/* Fills the memory of the entries with the pattern of the transfer. */
 static void iov_fill(const struct load_iov *iov, uint64_t seed)
 {
 	static char all[LOAD_MAX];
@@ -223,8 +236,9 @@ static void iov_fill(const struct load_iov *iov, uint64_t seed)
 		memcpy(iov->entry[i].at, all + off, iov->entry[i].len);
 }
 
-/* Returns the number of the first byte of the transfer that differs from the
- * pattern in the entries, or the length of the transfer if none differs. */
+/* Compares the memory of the entries with the pattern of the transfer. Returns
+ * the offset of the first byte that differs, or the length of the transfer if
+ * none differs. */
 static size_t iov_differs(const struct load_iov *iov, uint64_t seed)
 {
 	static char all[LOAD_MAX];
@@ -276,8 +290,9 @@ static void op_check_read(struct load_worker *w)
 			  op_name(w), bad);
 }
 
-/* Returns the old value that the atomic has returned. An atomic of 4 bytes must
- * not write more than 4 bytes. */
+/* Returns the old value of the counter that the atomic has written to local
+ * memory. Fails the simulation if an atomic of 4 bytes has written more than 4
+ * bytes. */
 static uint64_t op_old(const struct load_worker *w)
 {
 	uint64_t old, rest = UINT64_MAX;
@@ -293,8 +308,9 @@ static uint64_t op_old(const struct load_worker *w)
 	return half;
 }
 
-/* Each atomic that takes effect increments the counter by 1. A compare-and-swap
- * takes effect only if the counter has the value compare. */
+/* Checks the result of an atomic. Each atomic that takes effect increments the
+ * counter by 1. A compare-and-swap takes effect only if the counter has the
+ * value op->compare. */
 static void op_check_atomic(struct load_worker *w, bool unknown)
 {
 	struct load_counter *c = w->op.counter;
@@ -305,8 +321,8 @@ static void op_check_atomic(struct load_worker *w, bool unknown)
 		if (old < c->done || old > c->done + c->unknown)
 			sim_found("%s: old value %" PRIu64 " after %" PRIu64 " additions and %" PRIu64 " unknown ones",
 				  op_name(w), old, c->done, c->unknown);
-		/* the old value tells how many of the unknown additions were
-		 * executed */
+		/* The old value shows how many of the unknown additions were
+		 * executed before this atomic; the others never will be. */
 		c->unknown -= old - c->done;
 		c->done = old;
 		if (w->op.atomic != TEI_ATOMIC_CAS ||
@@ -321,7 +337,8 @@ static void op_check_atomic(struct load_worker *w, bool unknown)
 			  op_name(w), *c->value, c->done, c->unknown);
 }
 
-/* Ends the use of the slot and of the local memory: sets their tombstones. */
+/* Called when the operation has ended: writes tombstones to its local memory
+ * and to its slot. If it ended UNFENCED, the slot gets no tombstone. */
 static void op_bury(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -393,7 +410,8 @@ static size_t worker_length(struct load_worker *w)
 	}
 }
 
-/* Returns a slot that the worker may use, or NULL. */
+/* Chooses a region of the target and returns the worker's slot in it. Returns
+ * NULL if late bytes of an unfenced transfer may still land in the slot. */
 static struct load_slot *worker_slot(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -408,8 +426,8 @@ static struct load_slot *worker_slot(struct load_worker *w)
 	return slot;
 }
 
-/* Divides the memory of the transfer into iov entries, and gives the task an
- * extension with the entries. */
+/* Divides the memory of the transfer at both sides into iov entries, and gives
+ * the task an extension with these entries. */
 static void worker_scatter(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -440,7 +458,7 @@ static void worker_scatter(struct load_worker *w)
 	task->ext = ext;
 }
 
-/* Prepares a write or a read. Returns false if no slot may be used. */
+/* Prepares a write or a read. Returns false if its slot must not be used. */
 static bool worker_transfer(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -474,7 +492,7 @@ static bool worker_transfer(struct load_worker *w)
 	return true;
 }
 
-/* Prepares an atomic that increments a counter. */
+/* Prepares an atomic that increments a counter. Returns true. */
 static bool worker_atomic(struct load_worker *w)
 {
 	static const enum tei_atomic_op ops[] = {
@@ -490,7 +508,8 @@ static bool worker_atomic(struct load_worker *w)
 		sim_fail("no memory for an atomic");
 	op->counter = c;
 	op->atomic = ops[sim_rng_below(&w->rng, 3)];
-	/* A swap would lose unknown additions that are executed before it. */
+	/* A swap writes a fixed value, so it would undo unknown additions that
+	 * are executed before it. */
 	if (op->atomic == TEI_ATOMIC_SWAP && c->unknown)
 		op->atomic = TEI_ATOMIC_ADD;
 	ext->atomic = op->atomic;
@@ -500,12 +519,14 @@ static bool worker_atomic(struct load_worker *w)
 	op->task.ext = ext;
 	op->task.local = w->old;
 	op->task.remote = (uintptr_t)c->value;
-	/* The counters are little-endian and stay below 2^32. */
+	/* An atomic of 4 bytes works on the lower half of the counter, because
+	 * the counters are little-endian and stay below 2^32. */
 	op->task.length = sim_rng_below(&w->rng, 4) ? 8 : 4;
 	return true;
 }
 
-/* Waits until the task has ended. Cancels or expires a few tasks at random. */
+/* Waits until the task has ended. Before that, cancels or expires a few tasks,
+ * which are chosen at random. */
 static void worker_wait(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -527,8 +548,8 @@ static void worker_wait(struct load_worker *w)
 				tei_rail_expire(w->proc->dp, &task, 1);
 		}
 	}
-	/* The worker sleeps in steps of 1 s, so that a long stop of the host
-	 * counts as one step only. */
+	/* The worker sleeps in steps of 1 s and counts them: if the host is
+	 * stopped for a long time, only one step passes. */
 	for (i = 0; op->posted && i < SIM_LOAD_LIMIT; i++)
 		sim_wait(op, sim_now() + SIM_SEC);
 	if (op->posted)
@@ -645,7 +666,7 @@ static void worker_note(struct load_worker *w, struct tei_rail_peer *peer)
 
 /* --- workers --- */
 
-/* Does one operation of the worker. */
+/* Does one random operation with a random target. */
 static void worker_turn(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -662,8 +683,8 @@ static void worker_turn(struct load_worker *w)
 		return;
 	op->task.peer = peer;
 	op->incarnation = tei_rail_peer_incarnation(peer);
-	/* during the operation, another worker may put the process's
-	 * reference */
+	/* Hold the peer object during the operation, because another worker may
+	 * release the process's reference to it. */
 	tei_rail_peer_hold(peer);
 	if (sim_rng_chance(&w->rng, 100000))
 		worker_note(w, peer);
@@ -672,8 +693,8 @@ static void worker_turn(struct load_worker *w)
 	tei_rail_peer_put(peer);
 }
 
-/* Waits for a random time with the given mean, or until the process leaves.
- * Returns false if the process is leaving. */
+/* Waits for a random time with the given mean. Returns false if the process is
+ * leaving or the workload is over. */
 static bool load_pause(struct sim_proc *proc, struct sim_rng *rng, uint64_t mean)
 {
 	if (!proc->leaving)
@@ -697,7 +718,8 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Calls fn for each operation that accesses a chunk of the node. */
+/* Calls fn for each posted operation of any process that accesses the chunk of
+ * the node. */
 static void load_each(struct sim_node *node, uint32_t chunk,
 		      void (*fn)(struct load_worker *))
 {
@@ -718,8 +740,8 @@ static void load_each(struct sim_node *node, uint32_t chunk,
 	}
 }
 
-/* Called when the target range of the operation was unregistered: from now on
- * the bytes in the range must not change. */
+/* Called when the target range of the operation was unregistered. Writes a
+ * tombstone there, because from now on the bytes must not change. */
 static void op_revoke(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -732,9 +754,9 @@ static void op_revoke(struct load_worker *w)
 	sim_tomb_set(&op->slot->tomb, at, len);
 }
 
-/* Checks that no byte of the unregistered target range has changed. Called
- * before the range is registered again, because the operation may then access
- * it. */
+/* Called before the target range of the operation is registered again, because
+ * the operation may access it afterwards. Checks that no byte there has changed
+ * since op_revoke. */
 static void op_restore(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -785,8 +807,8 @@ static void registrar_restore(struct sim_proc *proc, uint32_t chunk)
 	SIM_TRACE(node->id, "register", chunk);
 }
 
-/* Unregisters a random chunk of the process from time to time, and registers it
- * again. */
+/* Runs in a fiber of the process. Unregisters a random chunk from time to time,
+ * and registers it again after a while. */
 static void *registrar_main(void *arg)
 {
 	struct sim_proc *proc = arg;
@@ -847,8 +869,8 @@ static void load_start(struct sim_proc *proc)
 					 registrar_main, proc));
 }
 
-/* Called when the process was killed or has left: bytes of its unfinished
- * transfers may still land, so their slots have no tombstones. */
+/* Called when the process was killed or has left. Removes the tombstones of its
+ * unfinished transfers, because their bytes may still land. */
 static void load_gone(struct sim_proc *proc)
 {
 	struct load_worker *w = proc->work;

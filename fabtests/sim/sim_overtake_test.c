@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests how long a small request waits during a bulk request on the same rails,
- * and how requests to two targets share a rail. Virtual time makes the
- * measurements exact: the code takes no time, only the network does.
+ * Tests how much a bulk request delays small requests on the same rails, and
+ * how requests to two targets share a rail. Virtual time makes the measurements
+ * exact: code takes no time, only the network does.
  *
- * The additional latency of a small request is expressed in slice times: the
- * time in which the bulk request moves one slice on one rail. The data plane
- * limits the posted bytes for this purpose on IP networks only
- * (rail_window_throttle). On other networks, the connections to two targets
- * share a rail packet by packet.
+ * The delay of a small request is its latency next to the bulk request minus
+ * its latency alone. It is measured in slice times: the time in which the bulk
+ * request moves one slice on one rail. To keep the delay small, the data plane
+ * limits the posted bytes of bulk requests (rail_window_throttle), but on IP
+ * networks only. On other networks, the connections to two targets share a rail
+ * packet by packet.
  */
 
 #include <stdio.h>
@@ -22,29 +23,33 @@
 
 #define OVER_BULK	(32u << 20)
 #define OVER_SMALL	4096u
-#define OVER_SLICE	(64u << 10)	/* default of MC_SLICE_SIZE */
-#define OVER_BANDWIDTH	125000000u	/* of a NIC, bytes/s */
-#define OVER_WARM	20u		/* small requests that are not
-					 * measured, because the rate of the
-					 * rail is not known yet */
-#define OVER_ALONE	10u		/* small requests without a bulk
-					 * request */
-#define OVER_MOST	1000u		/* most small requests during a bulk
-					 * request */
-#define OVER_LEAST	40u		/* fewest measured small requests */
-#define OVER_MANY	256u		/* one-slice requests to one target */
-#define OVER_SHARE	0.25		/* least share of the rail for a bulk
-					 * request next to one-slice requests;
-					 * 0.5 is fair */
-#define OVER_STEP_NS	(10 * SIM_US)	/* pause between two looks at a task */
+#define OVER_SLICE	(64u << 10)	/* default of MC_SLICE_SIZE, bytes */
+#define OVER_BANDWIDTH	125000000u	/* bandwidth of a NIC, bytes/s */
+/* number of small requests at the beginning of the bulk request that are not
+ * measured, because the data plane does not know the rate of the rail yet */
+#define OVER_WARM	20u
+#define OVER_ALONE	10u		/* number of small requests before the
+					 * bulk request */
+#define OVER_MOST	1000u		/* maximum number of measured small
+					 * requests during a bulk request */
+#define OVER_LEAST	40u		/* minimum number of measured small
+					 * requests */
+#define OVER_MANY	256u		/* number of one-slice requests to one
+					 * target */
+#define OVER_SHARE	0.25		/* smallest share of the rail that a
+					 * bulk request must have next to
+					 * one-slice requests; a fair share is
+					 * 0.5 */
+#define OVER_STEP_NS	(10 * SIM_US)	/* time between two checks whether a
+					 * task has ended */
 
 /* The parameters of a measurement. */
 struct over_case {
 	uint32_t rails;
 	bool verbs, read;
-	uint32_t bulk_to;		/* target of the bulk request; target 1
-					 * serves the small requests */
-	double slices;			/* limit of the median wait, slice
+	uint32_t bulk_to;		/* target of the bulk request; the small
+					 * requests always go to target 1 */
+	double slices;			/* maximum of the median delay, slice
 					 * times */
 };
 
@@ -53,15 +58,16 @@ static struct sim_planes_conf over_conf = {
 	.hosts = 3,
 	.bandwidth = OVER_BANDWIDTH,
 };
-static const struct over_case *over_now;	/* the present measurement */
+static const struct over_case *over_now;	/* parameters of the present
+						 * measurement */
 
 /* --- requests --- */
 
 static struct sim_plane_task over_bulk, over_small;
 static struct sim_plane_task over_many[OVER_MANY];
 
-/* Submits a transfer between the same offset of the memory of host 0 and of the
- * target. */
+/* Submits a transfer between host 0 and host `to`. `off` is the offset in the
+ * memory of both hosts. */
 static void over_submit(struct sim_plane *p, struct sim_plane_task *t,
 			uint32_t to, uint64_t off, uint64_t len)
 {
@@ -76,7 +82,7 @@ static void over_submit(struct sim_plane *p, struct sim_plane_task *t,
 	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(p->dp, &task, 1), 0);
 }
 
-/* Waits in a fiber until the task has ended. */
+/* Waits until the task has ended. Called in a fiber. */
 static void over_wait(const struct sim_plane_task *t)
 {
 	while (!t->ends)
@@ -85,7 +91,8 @@ static void over_wait(const struct sim_plane_task *t)
 	CU_ASSERT_EQUAL(t->end, TEI_RAIL_END_COMPLETED);
 }
 
-/* Makes the connections to the targets. */
+/* Sends one small request to each target, so that the connections exist
+ * afterwards. */
 static void over_connect(struct sim_plane *p)
 {
 	for (uint32_t i = 1; i < over_conf.hosts; i++) {
@@ -94,7 +101,7 @@ static void over_connect(struct sim_plane *p)
 	}
 }
 
-/* Returns the latency of a small request to target 1, ns. */
+/* Does a small request to target 1. Returns its latency, ns. */
 static uint64_t over_latency(struct sim_plane *p)
 {
 	uint64_t from = sim_now();
@@ -106,9 +113,12 @@ static uint64_t over_latency(struct sim_plane *p)
 
 /* --- a small request during a bulk request --- */
 
-static uint64_t over_alone, over_beside[OVER_MOST];	/* latencies, ns */
-static uint32_t over_n;				/* measured small requests */
-static uint64_t over_bulk_ns;	/* duration of the bulk request */
+/* latencies of small requests, ns: the lowest one without a bulk request, and
+ * those during it */
+static uint64_t over_alone, over_beside[OVER_MOST];
+static uint32_t over_n;				/* number of elements of
+						 * over_beside */
+static uint64_t over_bulk_ns;	/* duration of the bulk request, ns */
 
 static int over_compare(const void *a, const void *b)
 {
@@ -136,7 +146,8 @@ static void *over_measure(void *arg)
 	from = sim_now();
 	over_submit(p, &over_bulk, over_now->bulk_to, 0, OVER_BULK);
 	for (over_n = i = 0; over_n < OVER_MOST; i++) {
-		/* The requests must not synchronize with the slices. */
+		/* A random pause keeps the requests from always meeting the
+		 * same part of a slice. */
 		sim_sleep_until(sim_now() + sim_rng_below(&rng, 2 * slice_ns));
 		ns = over_latency(p);
 		if (over_bulk.ends)
@@ -205,8 +216,10 @@ static void test_bulk_request_to_another_target_delays_by_one_slice(void)
 
 /* --- shares of two targets --- */
 
-static uint64_t over_many_end_ns;	/* end of the one-slice requests */
-static uint64_t over_many_ns;		/* their duration */
+static uint64_t over_many_end_ns;	/* virtual time at which the last
+					 * one-slice request ended */
+static uint64_t over_many_ns;		/* duration of all one-slice requests,
+					 * ns */
 
 static void *over_compete(void *arg)
 {
@@ -242,7 +255,7 @@ static void test_large_request_keeps_its_share_next_to_small_ones(void)
 	sim_planes_begin(&over_conf);
 	sim_plane_run(&sim_planes[0], over_compete);
 	sim_planes_end();
-	/* what the rail has moved while there were one-slice requests */
+	/* bytes that the rail has moved until the one-slice requests ended */
 	moved = (double)over_many_ns / SIM_SEC * OVER_BANDWIDTH;
 	share = (moved - small) / moved;
 	printf("# share of a bulk request next to %u requests of 64 KiB to another target: %.0f %%\n",

@@ -15,14 +15,15 @@ struct plan_fault {
 	const struct plan_kind *kind;
 	uint64_t from_ns, until_ns;
 	struct sim_net_nic a, b;
-	bool both;			/* the fault affects both directions of
-					 * a path */
-	struct sim_rng rng;		/* random stream of the fault's
-					 * details */
+	bool both;			/* the fault affects both directions
+					 * between `a` and `b` */
+	struct sim_rng rng;		/* random stream of the fault; also
+					 * supplies its details, such as a
+					 * latency */
 };
 
-/* A kind of fault. start is called when the fault begins, stop when it ends.
- * stop may be NULL. */
+/* A kind of fault. `start` is called when a fault of this kind begins, `stop`
+ * when it ends; `stop` may be NULL. */
 struct plan_kind {
 	const char *name;
 	uint32_t weight;		/* relative frequency of this kind */
@@ -40,7 +41,8 @@ static struct {
 
 /* --- paths --- */
 
-/* Changes the path of a fault, in one direction or in both. */
+/* Calls `fn` to change the state of the path from `a` to `b`, and of the
+ * opposite path if the fault affects both directions. */
 static void path_change(struct plan_fault *f,
 			void (*fn)(struct sim_net_path *, struct sim_rng *))
 {
@@ -100,8 +102,8 @@ static void fault_lossy(struct plan_fault *f)
 	path_change(f, path_lossy);
 }
 
-/* Restores the default state of both directions of a path. The default state is
- * read from a path that no fault changes: the path from a host to itself. */
+/* Restores the default state of both directions of a path. Reads the default
+ * state from the path from NIC `a` to itself, which no fault changes. */
 static void fault_mend(struct plan_fault *f)
 {
 	struct sim_net_path path;
@@ -268,7 +270,7 @@ static const struct plan_kind *plan_choose(struct sim_rng *rng)
 	return &plan_kinds[i];
 }
 
-/* Makes fault number i of the plan. */
+/* Fills in fault number `i` of the plan, with random values from its stream. */
 static void plan_make(struct plan_fault *f, uint32_t i, uint64_t from_ns,
 		      uint64_t until_ns)
 {
@@ -279,7 +281,8 @@ static void plan_make(struct plan_fault *f, uint32_t i, uint64_t from_ns,
 	sim_rng_init(&f->rng, "fault", i);
 	f->kind = plan_choose(&f->rng);
 	f->from_ns = sim_rng_range(&f->rng, from_ns, until_ns - 1);
-	/* the second random number makes short durations frequent */
+	/* Two random numbers, one below the other, make short durations
+	 * frequent. */
 	length = sim_rng_below(&f->rng, f->kind->max_ns + 1);
 	length = sim_rng_below(&f->rng, length + 1);
 	f->until_ns = f->from_ns + length;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests of data planes (prov/rail) in the simulated world. All data planes run
- * in the test's thread and use the simulated fabric. */
+/* Tests of data planes (prov/rail) in the simulated world and over the
+ * simulated fabric. All data planes run in one thread. */
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define PLANE_BYTES (8u << 20)
 #define PLANE_NICS  2
 
-/* The parameters of the present test. */
+/* The parameters of the data planes of the present test. */
 static struct sim_planes_conf plane_conf = {
 	.hosts = 2,
 	.nics = PLANE_NICS,
@@ -31,8 +31,8 @@ static void planes_begin(uint64_t seed, bool verbs)
 
 static struct sim_plane_task moves[16];
 
-/* Submits twelve writes and four reads. Each moves one sixteenth of the memory,
- * less the last five bytes. */
+/* Submits twelve writes and four reads. Each moves another sixteenth of the
+ * memory, except its last five bytes. */
 static void *plane_submit(void *arg)
 {
 	const uint64_t len = PLANE_BYTES / 16;
@@ -136,7 +136,8 @@ static void test_same_seed_gives_same_trace(void)
 	CU_ASSERT_NOT_EQUAL(planes_move(5, false), planes_move(6, false));
 }
 
-/* Submits transfers, and calls fault while they are in progress. */
+/* Submits transfers and calls `fault` while they are in progress. Checks that
+ * all of them complete nevertheless. */
 static void planes_break(bool as_verbs, void (*fault)(void))
 {
 	planes_begin(2, as_verbs);
@@ -197,8 +198,8 @@ static void test_bytes_move_in_spite_of_a_pulled_cable(void)
 	planes_break(true, fault_link);
 }
 
-/* While a data plane is closed that cannot send BYE to its peer, its thread
- * must sleep most of the time. */
+/* Closes a data plane that cannot send BYE to its peer. The number of events
+ * shows that its thread sleeps most of the time meanwhile. */
 static void test_close_with_an_unreachable_peer_does_not_spin(void)
 {
 	unsigned int i, j;

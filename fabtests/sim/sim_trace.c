@@ -9,7 +9,8 @@ static struct {
 	void *arg;
 } trace;
 
-/* The finalizer of SplitMix64: each bit of x changes half of the result's. */
+/* The last step of SplitMix64: if one bit of x changes, about half of the bits
+ * of the result change. */
 static uint64_t trace_mix(uint64_t x)
 {
 	x ^= x >> 30;

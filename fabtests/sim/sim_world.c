@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The simulated world: the functions behind tei_world. Each thread and each
- * progress loop of the library is a fiber of the host that started it.
+ * The simulated world: the functions of the table to which tei_world points.
+ * Each thread and each progress loop of the library is a fiber of the host that
+ * has started it.
  *
- * Code takes no virtual time. A call that is repeated until something happens
- * (tei_relax, tei_yield, a lock that another fiber holds, a loop that does not
- * sleep) therefore lets a little time pass.
+ * Code that runs takes no virtual time. A call that is repeated until something
+ * happens (tei_relax, tei_yield, the acquisition of a lock that another fiber
+ * holds, a loop that does not sleep) therefore lets a little virtual time pass;
+ * otherwise the repetition would not end.
  */
 
 #include <errno.h>
@@ -17,13 +19,13 @@
 #include "util/lock.h"
 #include "util/world.h"
 
-/* virtual time of one iteration of a loop that polls */
+/* virtual time that one tei_relax or tei_yield takes */
 #define WORLD_ROUND_NS	SIM_US
-/* Virtual time of one step of a progress loop. */
+/* virtual time that one step of a progress loop takes */
 #define WORLD_STEP_NS	SIM_US
-/* A lock that another fiber holds for longer than this time is a deadlock. */
+/* time after which a lock that another fiber holds counts as a deadlock */
 #define WORLD_LOCK_NS	(600 * SIM_SEC)
-/* Time of day at the start of a simulation, ns since 1970. */
+/* time of day when a host's clock is 0, ns since 1970 */
 #define WORLD_WALL_NS	(UINT64_C(1700000000) * SIM_SEC)
 
 static uint64_t world_now_ns(void)
@@ -77,8 +79,9 @@ static void world_lock_contended(struct tei_mutex *l)
 	}
 }
 
-/* The caller holds l. The table has no lock annotations, so the analysis cannot
- * know that. */
+/* The caller holds l. The compiler's thread-safety analysis cannot know that,
+ * because the function pointers in struct tei_world have no lock
+ * annotations. */
 static void world_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
 			    uint64_t timeout_ns) TEI_NO_TSA
 {
@@ -96,7 +99,8 @@ static void world_cond_wake(pthread_cond_t *cond, bool all)
 	sim_wake(cond, all);
 }
 
-/* until_ns is a time of the host's clock. */
+/* Waits until *word differs from `seen`, the fiber is woken, or the host's
+ * clock reaches until_ns. */
 static void world_word_wait(uint32_t *word, uint32_t seen, uint64_t until_ns,
 			    uint32_t bits)
 {
@@ -109,8 +113,8 @@ static void world_word_wait(uint32_t *word, uint32_t seen, uint64_t until_ns,
 						sim_now() + (until_ns - now));
 }
 
-/* Ignores bits: also wakes the threads that wait for other bits, which then
- * return early. */
+/* Wakes all threads that wait for the word. Ignores `bits`, so threads that
+ * wait for other bits return early. */
 static void world_word_wake(uint32_t *word, uint32_t bits)
 {
 	(void)bits;
@@ -138,15 +142,15 @@ static void world_thread_join(pthread_t thread)
 
 /* --- loops --- */
 
-/* Called by the network when a file descriptor of the loop has become
- * readable. */
+/* Called by the network when a file descriptor on which the loop `arg` sleeps
+ * has become readable. */
 static void loop_ready(void *arg)
 {
 	sim_wake(arg, true);
 }
 
-/* Writes the revents of all file descriptors. Returns the number of readable
- * file descriptors. */
+/* Sets revents of all file descriptors of the loop. Returns the number of
+ * readable ones. */
 static uint32_t loop_poll(struct tei_loop_sleep *s)
 {
 	uint32_t i, n = 0;

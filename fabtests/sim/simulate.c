@@ -25,15 +25,17 @@
 #include "fabtests/sim/simulate.h"
 #include "util/log.h"
 
-/* time between the start and the first fault */
+/* time between the start and the first fault, ns */
 #define SIMULATE_QUIET_NS	(2 * SIM_SEC)
-/* processor time after which an event that has not ended is stuck, s */
+/* real processor time after which an event that has not ended counts as an
+ * endless loop, s */
 #define SIMULATE_STUCK_S	20
-/* time between the last fault and the closing of the data planes */
+/* time between the end of the workload and the closing of the data planes,
+ * ns */
 #define SIMULATE_SETTLE_NS	(10 * SIM_SEC)
-/* longest time that closing an endpoint takes */
+/* maximum of conf.close_ns, which the seed chooses */
 #define SIMULATE_CLOSE_EP_NS	(50 * SIM_MS)
-/* longest time until all data planes must be closed */
+/* time within which all data planes must close, ns */
 #define SIMULATE_CLOSE_NS	(300 * SIM_SEC)
 
 uint32_t simulate_faults(const struct simulate_options *o)
@@ -64,8 +66,8 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 	net->close_ns = sim_rng_below(&rng, SIMULATE_CLOSE_EP_NS);
 }
 
-/* Checks that all objects of the provider are closed. Objects of killed
- * processes do not count. */
+/* Checks that the processes have closed all objects of the provider. Hosts on
+ * which a process was killed are not checked. */
 static void run_check_leaks(void)
 {
 	struct sim_net_stats s;
@@ -120,9 +122,8 @@ static void run_log(int level, const char *subsys, const char *text, void *arg)
 			subsys, text);
 }
 
-/* Runs in the handler of a timer signal. Ends the program if no event has ended
- * since the last signal: the code then loops without letting virtual time
- * pass. */
+/* Handler of a timer signal. Ends the program if no event has ended since the
+ * previous signal: then code is in a loop in which no virtual time passes. */
 static void run_stuck(int signal)
 {
 	static uint64_t before = UINT64_MAX;
@@ -170,7 +171,8 @@ void simulate_run(const struct simulate_options *o)
 	simulate_timeline_begin(o);
 	sim_run(conf.until_ns);
 	sim_plan_heal();
-	/* meanwhile, processes that were restarted last start and connect */
+	/* in this time, processes that were restarted last open their data
+	 * planes and connect */
 	sim_run(sim_now() + SIMULATE_SETTLE_NS);
 	if (!sim_cluster_close(sim_now() + SIMULATE_CLOSE_NS))
 		sim_found("a data plane was not closed after %u s",
@@ -194,7 +196,9 @@ static void usage(const char *option)
 	exit(2);
 }
 
-/* Parses --NAME=N. Returns false if the option has another name. */
+/* Parses an option --NAME=N, where `name` is --NAME. Returns false if the
+ * option has another name. Ends the program if N is not a number from `min` to
+ * `max`. */
 static bool option_number(const char *option, const char *name, uint64_t min,
 			  uint64_t max, uint64_t *out)
 {
@@ -209,8 +213,8 @@ static bool option_number(const char *option, const char *name, uint64_t min,
 	return true;
 }
 
-/* Sets the entries of out to value whose numbers are in the list. The list is
- * separated by commas; each entry is N or N-M. */
+/* Sets those entries of `out` to `value` whose indices are in the list. The
+ * list consists of numbers N and ranges N-M, separated by commas. */
 static void option_list(const char *option, const char *list, bool *out,
 			bool value)
 {

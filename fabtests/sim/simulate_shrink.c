@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Searches for a small plan of faults that still makes a simulation fail, by
- * delta debugging. First, a part of the faults is left out. If the simulation
- * still fails, this part stays left out. The parts become smaller until each
- * fault was tried alone.
+ * Searches for a small plan of faults with which a simulation still fails, by
+ * delta debugging. The search leaves out a group of faults and repeats the
+ * simulation. If the simulation still fails, these faults stay left out. The
+ * groups become smaller until each single fault was tried.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 #include "fabtests/sim/simulate.h"
 
-/* longest duration of a search, s */
+/* maximum duration of a search, s of real time */
 #define SHRINK_S	120
 
 int simulate_fork(const struct simulate_options *o, bool quiet)
@@ -50,9 +50,10 @@ int simulate_fork(const struct simulate_options *o, bool quiet)
 	return status;
 }
 
-/* Tries to leave out faults. Counts only the faults that still happen, and
- * leaves out those with the positions from to from + n - 1. Returns true if the
- * simulation fails without them. */
+/* Leaves out some more faults and repeats the simulation. The faults that still
+ * happen are counted from 0; `n` of them are left out, beginning with number
+ * `from`. If the simulation still fails, returns true. Otherwise restores
+ * o->left_out and returns false. */
 static bool shrink_try(struct simulate_options *o, uint32_t faults,
 		       uint32_t from, uint32_t n)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes the trace as text with one line per record, and as a picture (SVG).
- * The picture has one row per host. A row shows the operations of the host's
- * workers over time, each with a line to its target, and below them the faults
- * of the host.
+ * Writes the trace of a simulation as text, with one line per record, and as a
+ * picture (SVG). The picture has one row per host, and its horizontal axis is
+ * the time. A row shows the operations of the host's workers, each with a line
+ * to the row of its target, and below them the faults of the host.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,12 +14,13 @@
 #include "fabtests/sim/sim_check.h"
 #include "fabtests/sim/simulate.h"
 
-#define SVG_WIDTH	1800		/* pixels of the time axis */
+#define SVG_WIDTH	1800		/* length of the time axis, pixels */
 #define SVG_LEFT	80
 #define SVG_ROW		60		/* height of a host's row, pixels */
-#define SVG_OPS		20000		/* most operations and faults drawn */
+#define SVG_OPS		20000		/* maximum number of operations and
+					 * faults that are drawn */
 
-/* The names of the numbers in a record, for each kind of record. */
+/* For each kind of trace record: the names of its numbers, for the text. */
 static const struct {
 	const char *kind;
 	const char *names[6];
@@ -107,7 +108,8 @@ static void timeline_bar(uint64_t now_ns, uint32_t host, const char *kind,
 	bar = &timeline.bars[timeline.used];
 	if (!strcmp(kind, "submit") && n >= 3) {
 		bar->to = (uint32_t)numbers[2];
-		bar->end = 4;		/* not ended yet */
+		bar->end = 4;		/* no value of enum tei_rail_end: the
+					 * operation has not ended */
 		bar->until_ns = timeline.until_ns;
 		bar->fault = false;
 	} else if (!strcmp(kind, "fault") && n >= 2) {
@@ -148,7 +150,7 @@ static double svg_y(uint32_t host)
 
 static void svg_bar(FILE *f, const struct timeline_bar *bar)
 {
-	/* colours of the ends: completed, failed, unfenced, cancelled, not
+	/* colours by result: completed, failed, unfenced, cancelled, not
 	 * ended */
 	static const char *const colours[] = { "#2a7", "#d33", "#a0f", "#888",
 					       "#000" };
@@ -209,7 +211,8 @@ void simulate_timeline_begin(const struct simulate_options *o)
 			perror(o->trace);
 			exit(2);
 		}
-		/* line buffered, so that the trace is complete up to a crash */
+		/* Buffer by lines, so that the trace is complete up to a
+		 * crash. */
 		setvbuf(timeline.text, NULL, _IOLBF, 1 << 16);
 	}
 	timeline.svg = o->svg;
