@@ -81,8 +81,8 @@ static bool agent_hash_is(struct agent_fixture *f, const void *p)
 	return !strcmp(test_agent_ask(&f->agent, "hash"), text);
 }
 
-/* Makes one random transfer, on this thread or on a copy thread, and makes the
- * same change in shadow. */
+/* Makes one random transfer, on this thread or on a copy thread. Makes the same
+ * change in the array "shadow". */
 static int agent_random_transfer(struct agent_fixture *f, unsigned char *shadow,
 				 uint64_t *state)
 {
@@ -162,7 +162,8 @@ static void test_law8_ranges_outside_are_refused(void)
 	CU_ASSERT(agent_write_at(&f, f.id.magic_addr, 8) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, UINT64_MAX - 1, 2) == TEI_ERR_INVALID);
-	/* several pieces, one of which is outside the registered range */
+	/* a transfer of several pieces, one of which is outside the registered
+	 * range, must copy nothing */
 	CU_ASSERT(agent_write_at(&f, f.remote + 1, AGENT_MEM) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, f.remote - 1, AGENT_MEM) ==
@@ -268,7 +269,7 @@ static void test_restart_is_noticed(void)
 }
 
 /*
- * An exec of the peer is noticed: its pid, its start time and the mapped
+ * An exec of the peer must be noticed: its pid, its start time and the mapped
  * registration table stay the same, but its memory is replaced.
  */
 static void test_exec_is_noticed(void)
@@ -287,8 +288,8 @@ static void test_exec_is_noticed(void)
 }
 
 /*
- * The incarnation in the process's memory changes, as after an exec that maps
- * other memory at the same address.
+ * A change of the incarnation in the process's memory must be noticed. It
+ * changes after an exec that maps other memory at the same address.
  */
 static void test_replaced_memory_is_noticed(void)
 {
@@ -387,7 +388,7 @@ static void test_remove_waits_for_a_stopped_initiator(void)
 	kill(f.agent.pid, SIGCONT);
 	CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
 					   tei_now_ns() + TEST_WAIT_NS));
-	/* the piece in progress is copied, and no further piece */
+	/* only the piece in progress may be copied, and no further piece */
 	memcpy(before, f.mem, AGENT_MEM);
 	CU_ASSERT(before[0] || before[1] || before[2]);
 	CU_ASSERT(test_agent_wait(&f.agent));

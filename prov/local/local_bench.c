@@ -15,7 +15,8 @@
 #define BENCH_MEM	(128u << 20)	/* bytes, larger than the caches */
 #define BENCH_NS	(150 * TEI_NS_PER_MS)
 #define BENCH_ROUNDS	5
-#define BENCH_DEPTH	4		/* operations in flight */
+#define BENCH_DEPTH	4		/* largest number of operations in
+					 * flight */
 
 struct bench {
 	struct tei_local *ctx;
@@ -68,7 +69,8 @@ static double bench_calls(struct bench *b, bench_fn fn)
 	return (double)n * 1e9 / (double)(now - start);
 }
 
-/* Waits as the engine does: copies a piece if there is one, else polls. */
+/* Waits for an operation as the engine does: copies a piece if there is one,
+ * otherwise yields the processor. */
 static void bench_wait(struct bench *b, struct bench_op *t)
 {
 	while (!atomic_load_explicit(&t->ended, memory_order_acquire)) {
@@ -166,7 +168,8 @@ static int bench_by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Measures all kinds alternately, several rounds; takes the median of each. */
+/* Measures the rate of each kind of copy several times, by turns, and prints
+ * the medians. */
 static void bench_block(struct bench *b)
 {
 	double v[BENCH_KINDS][BENCH_ROUNDS];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One piece: the checks before the copy, the copy, and its errors. */
+/* Copies one piece: makes the checks before the copy, copies, and reports
+ * errors. */
 #include <errno.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@ static bool copy_to_self(const struct local_piece *p)
 	return !p->peer || p->peer->self;
 }
 
-/* Uses memmove because the caller's ranges may overlap. */
+/* Copies within this process. Uses memmove because the caller's ranges may
+ * overlap. */
 static void copy_memory(const struct local_piece *p)
 {
 	char *remote = (char *)(uintptr_t)p->remote;

@@ -202,8 +202,8 @@ err_memory:
 }
 
 /*
- * Makes new pieces of other processes be refused, and waits up to one second
- * for the pieces that these processes are copying.
+ * Causes new pieces of other processes to be refused, and waits up to one
+ * second for the pieces that these processes are copying.
  */
 static void ctx_withdraw(struct tei_local *ctx)
 {
@@ -219,8 +219,8 @@ static void ctx_withdraw(struct tei_local *ctx)
 }
 
 /*
- * Frees what exists in a forked child, too. A child has no threads and no
- * mapping of the shared registration table, and the number of its file
+ * Frees the memory that exists in a forked child, too. A child has no threads
+ * and no mapping of the shared registration table, and the number of its file
  * descriptor may belong to another file.
  */
 static void ctx_free(struct tei_local *ctx) TEI_NO_TSA

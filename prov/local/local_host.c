@@ -50,7 +50,8 @@ int local_proc_start_time(pid_t pid, uint64_t *out)
 	n = host_read_file(path, text, sizeof(text));
 	if (n < 0)
 		return (int)n;
-	/* the command name may contain blanks and brackets */
+	/* start at the last bracket, because the command name may contain
+	 * blanks and brackets */
 	s = strrchr(text, ')');
 	for (field = 2; s && field < HOST_START_FIELD; field++)
 		s = strchr(s + 1, ' ');

@@ -26,9 +26,9 @@ struct local_host {
 	uint64_t pid_ns;
 	uint64_t start_time; /* start time of this process */
 	int32_t pid;
-	bool usable;	     /* all members above this one could be read */
-	const char *missing; /* name of the value that could not be read, if
-			      * usable is false */
+	bool usable;	     /* true if all members above could be read */
+	const char *missing; /* if usable is false, name of a value that could
+			      * not be read */
 };
 
 void local_host_read(struct local_host *h);
@@ -75,14 +75,15 @@ struct tei_local {
 	void *before_copy_arg;
 
 	struct tei_mutex lock;
-	pthread_cond_t work;  /* used with lock: the queue is not
-			       * empty, or the context is stopping */
-	pthread_cond_t ended; /* used with lock: an operation has
-			       * ended */
+	pthread_cond_t work;  /* used with "lock"; signalled when the queue is
+			       * not empty or the context is stopping */
+	pthread_cond_t ended; /* used with "lock"; signalled when an operation
+			       * has ended */
 	/* guarded by lock */
 	struct local_table table;
-	uint32_t adding; /* number of tei_local_regions_adding
-			  * calls that are not ended */
+	uint32_t adding; /* number of calls of tei_local_regions_adding with
+			  * "on" true whose matching call has not been made
+			  * yet */
 	bool unpublished;
 	uint64_t generation;
 	struct tei_list live;	/* list of tei_local_op.live_node */
@@ -160,8 +161,9 @@ void local_explain(struct tei_err *err, int code, int sys_errno,
 		   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 /*
- * Waits on the condition variable c. Afterwards records, in debug builds, that
- * the calling thread holds the lock. Returns false at the deadline.
+ * Waits on the condition variable c. Then records in debug builds that the
+ * calling thread holds the lock again. Returns false if the deadline has
+ * passed.
  */
 bool local_wait(pthread_cond_t *c, struct tei_mutex *l, uint64_t deadline_ns)
 	TEI_REQUIRES(l);
@@ -182,7 +184,7 @@ struct local_piece {
 	char *local;
 	uint64_t remote;
 	uint64_t length;
-	struct local_slot *slot; /* copy slot at the peer, after
+	struct local_slot *slot; /* copy slot at the peer; set by
 				  * local_piece_enter */
 };
 
@@ -190,8 +192,8 @@ struct local_piece {
 bool local_piece_enter(struct local_piece *p);
 
 /*
- * Checks and copies one piece and leaves the slot. Returns 0, or a code with
- * *err filled.
+ * Checks and copies one piece, then leaves its copy slot. Returns 0, or a code
+ * with *err filled.
  */
 int local_piece_run(struct local_piece *p, struct tei_err *err);
 
@@ -212,8 +214,8 @@ static inline bool local_magic_right(const struct tei_local_peer *peer,
 /* ---- several operations ------------------------------------------------ */
 
 /*
- * Copies the first of n operations (n >= 1) with one system call, after all
- * checks of the target. The caller protects the local memory. Returns the
+ * Makes all checks of the target and copies the first of n operations (n >= 1)
+ * with one system call. The caller protects the local memory. Returns the
  * number of operations whose bytes are all in place; the operation after them
  * may be copied in part. Returns 0 if nothing can be copied with one system
  * call.

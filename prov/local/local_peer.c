@@ -8,7 +8,7 @@
 
 #include "prov/local/local_int.h"
 
-#define PEER_MAX_PID	(1 << 22)	/* limit of the kernel */
+#define PEER_MAX_PID	(1 << 22)	/* the kernel uses no higher pid */
 
 static const char *const peer_reasons[] = {
 	[TEI_LOCAL_OK] = "reachable",
@@ -174,8 +174,8 @@ static enum tei_local_reason peer_connect(struct tei_local *ctx,
 	return reason == TEI_LOCAL_OK ? peer_attach(peer) : reason;
 }
 
-/* Frees the contents of the peer. A forked child has no mapping to free,
- * because of MADV_DONTFORK. */
+/* Frees the objects that the peer refers to. In a forked child there is no
+ * mapping to free, because of MADV_DONTFORK. */
 static void peer_fini(struct tei_local *ctx, struct tei_local_peer *peer)
 {
 	if (peer->shared_table && !local_guard(ctx))

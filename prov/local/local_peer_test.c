@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers within this process: two contexts, and invalid identities. */
+/* Tests of peers within this process (two contexts), and of invalid
+ * identities. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -106,7 +107,7 @@ static void test_copy_needs_a_free_slot(void)
 		  TEI_ERR_TOO_MANY);
 	CU_ASSERT(test_run_op(f.here, f.peer, TEI_LOCAL_WRITE, f.local,
 			      test_addr(f.target), 1) == TEI_ERR_TOO_MANY);
-	/* copy slots whose owners have ended are reclaimed */
+	/* copy slots must be reclaimed if their owners have ended */
 	pid = fork();
 	if (!pid)
 		_exit(0);
@@ -165,8 +166,8 @@ static void test_bad_identities_are_refused(void)
 }
 
 /*
- * Identities may name file descriptors that would block, fault or have side
- * effects if they were opened without a check.
+ * Identities that name descriptors of other files must be refused: opening such
+ * files without a check could block, fault or have side effects.
  */
 static void test_descriptors_of_other_files_are_refused(void)
 {
@@ -195,7 +196,7 @@ static void test_descriptors_of_other_files_are_refused(void)
 		CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_MAGIC);
 		close(fd);
 	}
-	/* both are sealed; the first has the right size but is empty, the
+	/* both files are sealed; the first has the right size but is empty, the
 	 * second is too short */
 	for (i = 0; i < 2; i++) {
 		fd = memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC);

@@ -30,7 +30,8 @@
 #include "util/thread.h"
 
 #define POOL_STALL_SLEEP_NS	(100 * 1000)
-#define POOL_RUN_BYTES		(256u << 10) /* largest run of one thread */
+/* largest total length of operations that a thread copies together, bytes */
+#define POOL_RUN_BYTES		(256u << 10)
 
 /* ---- end of an operation ----------------------------------------------- */
 
@@ -148,8 +149,8 @@ static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 /* ---- pieces ------------------------------------------------------------ */
 
 /*
- * Returns the length of the next piece: small enough to occupy all threads, but
- * not below LOCAL_CUT_MIN.
+ * Returns the length of the next piece: so short that all threads can take
+ * part, but not below LOCAL_CUT_MIN.
  */
 static uint64_t pool_piece_length(struct tei_local *ctx,
 				  const struct tei_local_op *op)
@@ -178,8 +179,9 @@ static struct local_piece pool_cut(struct tei_local *ctx,
 }
 
 /*
- * Handles an operation without a free slot at the target: moves it to the tail
- * of the queue, frees slots of dead owners, or fails it after slice_timeout_s.
+ * Handles an operation for which no copy slot at the target is free: moves it
+ * to the tail of the queue, frees slots of dead owners, or fails it after
+ * slice_timeout_s.
  */
 static void pool_stall(struct tei_local *ctx, struct tei_local_op *op,
 		       bool may_sleep) TEI_REQUIRES(ctx->lock)
@@ -229,8 +231,8 @@ static bool pool_is_small(const struct tei_local_op *op)
 	       !op->next && !op->alone && op->length <= LOCAL_CUT_MIN;
 }
 
-/* Gets the small operations at the head of the queue that are copied together.
- * Returns their number. */
+/* Stores in ops the small operations at the head of the queue that can be
+ * copied together. Returns their number. */
 static size_t pool_gather(struct tei_local *ctx,
 			  struct tei_local_op *ops[TEI_LOCAL_RUN])
 	TEI_REQUIRES(ctx->lock)
@@ -250,7 +252,9 @@ static size_t pool_gather(struct tei_local *ctx,
 	return n;
 }
 
-/* Ends an operation of a run, or returns it to the queue. */
+/* Handles an operation that was copied together with others. If all its bytes
+ * were copied, ends it. Otherwise returns it to the queue. alone: then copy it
+ * alone. */
 static void pool_settle(struct tei_local *ctx, struct tei_local_op *op,
 			bool complete, bool alone) TEI_REQUIRES(ctx->lock)
 {
@@ -344,8 +348,8 @@ static void pool_relax(void)
 }
 
 /*
- * Spins for spin_ns or until work is queued. One thread spins at a time;
- * submitting threads then need not wake another.
+ * Spins for spin_ns or until work is queued. At most one thread spins. While it
+ * does, threads that submit need not wake another thread.
  */
 static void pool_spin(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {

@@ -95,8 +95,8 @@ static void test_bad_operations_are_refused(void)
 	test_op_fini(&t);
 }
 
-/* If further threads cannot be started, one thread is enough, and no error is
- * reported. */
+/* If further threads cannot be started, one thread must suffice, and no error
+ * may be reported. */
 static void test_pool_with_fewer_threads_still_copies(void)
 {
 	struct pool_fixture f;
@@ -165,8 +165,8 @@ static void test_small_copy_waits_for_one_piece(void)
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &bulk.op));
 	sem_wait(&g.inside);
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &small.op));
-	/* the first piece of bulk is being copied, and its second piece is
-	 * queued before small */
+	/* now the first piece of "bulk" is being copied, and its second piece
+	 * is in the queue before "small" */
 	sem_post(&g.go);
 	sem_wait(&g.inside);
 	sem_post(&g.go);
@@ -193,7 +193,7 @@ static void test_large_copy_is_spread_over_the_threads(void)
 	test_op_init(&bulk, NULL, TEI_LOCAL_WRITE, f.local,
 		     test_addr(f.target), POOL_MEM);
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &bulk.op));
-	/* three pieces run at the same time */
+	/* wait until three pieces run at the same time */
 	sem_wait(&g.inside);
 	sem_wait(&g.inside);
 	sem_wait(&g.inside);

@@ -168,8 +168,8 @@ static bool region_drain(struct tei_local *ctx, uint64_t base, uint64_t end,
 }
 
 /*
- * Marks the existing regions as being removed, so that no new operation uses
- * them.
+ * Marks the regions of the ranges as being removed, so that no new operation
+ * uses them. Sets the code of each range whose region does not exist.
  */
 static void regions_mark(struct tei_local *ctx, struct tei_local_range *ranges,
 			 size_t count) TEI_REQUIRES(ctx->lock)
@@ -189,8 +189,9 @@ static void regions_mark(struct tei_local *ctx, struct tei_local_range *ranges,
 }
 
 /*
- * Hides the marked regions once no operation of this process accesses them.
- * Returns true if any was hidden. Regions still in use at the deadline stay.
+ * Hides the marked regions as soon as no operation of this process accesses
+ * them. Returns true if any was hidden. Regions that are still in use at the
+ * deadline stay registered.
  */
 static bool regions_hide(struct tei_local *ctx, struct tei_local_range *ranges,
 			 size_t count, uint64_t deadline_ns)
@@ -348,7 +349,8 @@ static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end,
 {
 	const struct local_region *r;
 
-	/* an empty range may be at the end of a region */
+	/* an empty range may begin where a region ends, so the byte before it
+	 * is searched */
 	r = local_table_get(&ctx->table, local_table_seek(
 			&ctx->table, base == end && base ? base - 1 : base));
 	return r && r->base <= base && end <= r->end && !r->removing &&

@@ -63,8 +63,8 @@ static void test_overlap_names_the_other_region(void)
 	tei_local_fini(ctx);
 }
 
-/* Regions that are added between the two calls of tei_local_regions_adding are
- * published together, after the second call. */
+/* Regions that are added between the two calls of tei_local_regions_adding must
+ * be published together, after the second call. */
 static void test_adding_is_made_known_once(void)
 {
 	struct tei_local *ctx = test_ctx(1);
@@ -92,8 +92,8 @@ static void test_adding_is_made_known_once(void)
 }
 
 /*
- * Regions removed in one call are withdrawn by one publication. A missing
- * region gets its own code.
+ * Regions that are removed in one call must be withdrawn by one publication. A
+ * missing region must get its own code.
  */
 static void test_removing_is_made_known_once(void)
 {
@@ -144,7 +144,8 @@ static void test_check_knows_the_edges(void)
 	tei_local_fini(ctx);
 }
 
-/* Compares the table with a plain array of flags. */
+/* Makes random changes. After each change, compares the table with a plain
+ * array of flags. */
 static void test_table_follows_random_changes(void)
 {
 	enum { N = 512, STEP = 64 };
@@ -288,7 +289,7 @@ struct region_notified {
 	_Atomic bool begun, reported;
 };
 
-/* A done callback that takes a while. */
+/* A done callback that sleeps for 100 ms. */
 static void region_notify(struct tei_local_op *op, int code, uint64_t bytes)
 {
 	struct region_notified *t =
@@ -375,8 +376,8 @@ static void test_remove_waits_for_inline_copies(void)
 }
 
 /*
- * Threads copy into a region that is added and removed repeatedly. No byte may
- * change after the removal.
+ * State of a test in which threads copy into a region that is added and removed
+ * repeatedly. No byte may change after the removal.
  */
 struct region_hammer {
 	struct tei_local *ctx;
@@ -502,7 +503,8 @@ static void test_scribbled_cookie_of_ours_is_survived(void)
 }
 
 /*
- * Runs the copy on the calling thread and on a copy thread. Returns the code.
+ * Makes the copy twice: on the calling thread, and on a copy thread. Checks
+ * that both have the same result, and returns its code.
  */
 static int region_copies(struct tei_local *ctx, struct test_op *t)
 {
@@ -515,8 +517,8 @@ static int region_copies(struct tei_local *ctx, struct test_op *t)
 	return rc;
 }
 
-/* Only operations whose member registered is set need a registered local
- * range. */
+/* Only operations whose member "registered" is set must be refused if their
+ * local range is not registered. */
 static void test_local_side_must_be_one_where_asked(void)
 {
 	struct tei_local *ctx = test_ctx(1);

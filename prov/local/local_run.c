@@ -75,8 +75,8 @@ static bool run_fill(struct local_run *run, struct tei_local *ctx,
 	return i > 1;
 }
 
-/* Appends a range, or extends the last one if the range follows it. Returns the
- * number of entries. */
+/* Appends a range to the array v of n entries. Extends the last entry instead
+ * if the range follows it directly. Returns the new number of entries. */
 static unsigned long run_append(struct iovec *v, unsigned long n, void *addr,
 				size_t len)
 {
@@ -100,8 +100,8 @@ static size_t run_whole(const struct local_run *run, uint64_t bytes)
 }
 
 /*
- * Makes the system calls. Reads the magic number for the reason stated at
- * copy_read_some. Returns the bytes copied.
+ * Copies the bytes with a system call. Also reads the magic number, for the
+ * reason stated at copy_read_some. Returns the number of bytes copied.
  */
 static uint64_t run_kernel(const struct local_run *run)
 {

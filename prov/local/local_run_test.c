@@ -23,7 +23,7 @@ struct run_rig {
 	struct tei_local_op *list[RUN_OPS];
 };
 
-/* Opens the rig. The agent, which is the other process of the test, registers
+/* Opens the rig. The agent, which is the second process of the test, registers
  * its memory with the given access. */
 static struct run_rig *run_open_as(unsigned int access)
 {
@@ -76,8 +76,8 @@ static bool run_target_right(struct run_rig *r)
 	return !strcmp(test_agent_ask(&r->agent, "hash"), text);
 }
 
-/* Sets operation i of the run. at is an offset in the agent's memory and in
- * mem. */
+/* Sets operation i of the run. "at" is its offset, both in the agent's memory
+ * and in mem. */
 static void run_set(struct run_rig *r, size_t i, enum tei_local_opcode opcode,
 		    uint64_t at, uint64_t length)
 {
@@ -93,7 +93,8 @@ static void run_set(struct run_rig *r, size_t i, enum tei_local_opcode opcode,
 	r->list[i] = op;
 }
 
-/* Copies the n operations in runs. Returns true if all of them were copied. */
+/* Copies the n operations in runs, as few as possible. Returns true if all of
+ * them were copied. */
 static bool run_all(struct run_rig *r, size_t n)
 {
 	size_t at = 0, did = 1;
@@ -148,7 +149,7 @@ static void test_run_ends_before_other_operations(void)
 	run_set(r, 5, TEI_LOCAL_READ, 0, TEI_LOCAL_COPY_MAX + 1);
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 5);
 	run_set(r, 5, TEI_LOCAL_READ, 0, 64);
-	op->local = stray; /* not registered */
+	op->local = stray; /* memory that is not registered */
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 5);
 	op->registered = false;
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 10);
@@ -212,7 +213,8 @@ static void test_run_counts_complete_operations_before_a_fault(void)
 	size_t i;
 
 	CU_ASSERT(!strcmp(test_agent_ask(&r->agent, "unmap"), "0"));
-	for (i = 0; i < 8; i++) /* 4 to 7 are not mapped */
+	for (i = 0; i < 8; i++) /* the targets of operations 4 to 7 are not
+				 * mapped */
 		run_set(r, i, TEI_LOCAL_WRITE, RUN_MEM / 8 * i, 4096);
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 8) == 4);
 	CU_ASSERT(tei_local_copy_op(r->ctx, r->list[3], NULL) == 0);
@@ -241,8 +243,9 @@ static void test_run_to_a_replaced_process_copies_nothing(void)
 
 /* ---- queued operations --------------------------------------------------- */
 
-/* Submits small operations and checks the code of each. One in `bad` operations
- * is outside of the region; if bad is 0, none is. */
+/* Submits n small operations and checks the code of each. One in "bad"
+ * operations is outside the region and must be refused; if "bad" is 0, none
+ * is. */
 static void run_queue(struct run_rig *r, struct test_op *t, size_t n,
 		      size_t bad)
 {
@@ -305,7 +308,7 @@ static void test_remove_waits_for_a_stopped_run(void)
 	CU_ASSERT(tei_local_region_remove(r->ctx, r->mem, 0,
 					  tei_now_ns() + 20 * TEI_NS_PER_MS) ==
 		  TEI_ERR_BUSY);
-	/* the removal of another region is not delayed */
+	/* the removal of another region must not be delayed */
 	CU_ASSERT(!tei_local_region_remove(r->ctx, other, 0,
 					   tei_now_ns() + TEST_WAIT_NS));
 	kill(r->agent.pid, SIGCONT);

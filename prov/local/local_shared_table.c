@@ -288,7 +288,8 @@ static uint64_t shared_table_get(_Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* Returns the block that may hold addr, with its number of regions, or NULL. */
+/* Returns the published block that may hold addr, and stores its number of
+ * regions in *count. Returns NULL if there is no such block. */
 static struct local_entry *shared_table_block(struct local_shared_table *b,
 					      unsigned int which, uint64_t addr,
 					      uint64_t *count)
@@ -343,8 +344,9 @@ static bool shared_table_search(struct local_shared_table *b,
 	return out->base <= addr;
 }
 
-/* Finds the last region that starts at or below addr, in a table that does not
- * change meanwhile. */
+/* Finds the last region that starts at or below addr. Searches again if the
+ * table has changed meanwhile. Returns false if there is no such region, or if
+ * the table changes too often. */
 static bool shared_table_find(struct local_shared_table *b, uint64_t addr,
 			      struct shared_table_region *out)
 {

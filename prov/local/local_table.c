@@ -146,7 +146,7 @@ static void table_drop(struct local_table *t, uint32_t i)
 }
 
 /* Splits block i: moves its regions with index "from" and above to a new block
- * after it. */
+ * after it. Returns false if memory is short. */
 static bool table_split(struct local_table *t, uint32_t i, uint32_t from)
 {
 	struct local_block *b, *upper;
@@ -206,9 +206,9 @@ static void table_tidy(struct local_table *t)
 /* --- regions ------------------------------------------------------------- */
 
 /*
- * Finds the block, and the index in it, for a new region that precedes the
- * region at the given position, and makes room there. Blocks stay full if
- * regions are inserted in ascending or descending order.
+ * Makes room for a new region that precedes the region at the position *at.
+ * Sets *at to the position of the new region. Blocks stay full if regions are
+ * inserted in ascending or descending order. Returns false if memory is short.
  */
 static bool table_place(struct local_table *t, struct local_at *at)
 {

@@ -24,8 +24,8 @@
 					 * block */
 #define LOCAL_INDEX	4096u		/* maximum number of blocks of a
 					 * table */
-#define LOCAL_BLOCKS (2 * LOCAL_INDEX)	/* blocks of a table for two
-					 * generations */
+#define LOCAL_BLOCKS (2 * LOCAL_INDEX)	/* number of blocks in a table; enough
+					 * for two generations */
 /* Flag: other processes may access the region. */
 #define LOCAL_ACCESSIBLE UINT64_C(1)
 #define LOCAL_WRITABLE	 UINT64_C(2) /* flag: the region is not read-only */
@@ -37,8 +37,8 @@ struct local_slot {
 	_Atomic uint64_t end[2];	/* end of each range in use; end[0] is
 					 * stored last and makes the slot
 					 * valid */
-	_Atomic uint64_t uses;		/* how often the slot was used; the
-					 * current use is not counted */
+	_Atomic uint64_t uses;		/* number of earlier uses of the slot;
+					 * the present use is not counted */
 	uint64_t spare[2];
 };
 
@@ -100,7 +100,8 @@ _Static_assert(offsetof(struct local_shared_table, index) == 2 * LOCAL_SECTION,
 _Static_assert(sizeof(struct local_shared_table) % LOCAL_SECTION == 0, "");
 
 /*
- * Owned by the context's table, which is sorted by base. Regions are disjoint.
+ * A registered region. Owned by the context's table, in which regions are
+ * disjoint and sorted by base.
  */
 struct local_region {
 	uint64_t base;
@@ -136,9 +137,10 @@ struct local_block {
 /* Guarded by the context's lock. */
 struct local_table {
 	struct local_block *blocks;	/* sorted by address */
-	uint32_t nblocks;		/* blocks in use */
-	uint32_t room;			/* allocated entries of blocks */
-	uint32_t nregions;		/* regions in all blocks */
+	uint32_t nblocks;		/* number of blocks in use */
+	uint32_t room;			/* number of allocated entries of
+					 * "blocks" */
+	uint32_t nregions;		/* number of regions in all blocks */
 	/* for each of the two published indexes: the range [from, to) of blocks
 	 * that have changed or moved since the index was written */
 	struct {
@@ -180,10 +182,11 @@ void local_table_clear(struct local_table *t);
 bool local_table_init(struct local_table *t);
 void local_table_fini(struct local_table *t);
 /* Assigns new published blocks to the changed blocks, because readers may be
- * using the old ones. Must be called before the index is written. */
+ * using the old ones. Must be called before index "which" is written. */
 void local_table_renew(struct local_table *t, unsigned int which);
-/* Makes the blocks of the previous generation available again. Must be called
- * after the new generation has been published. */
+/* Makes the published blocks that only the previous generation used available
+ * again. Must be called after the new generation has been published with index
+ * "which". */
 void local_table_settle(struct local_table *t, unsigned int which);
 
 static inline uint64_t local_layout(void)
@@ -200,8 +203,8 @@ static inline bool local_overlaps(uint64_t b1, uint64_t e1, uint64_t b2,
 
 /*
  * Maps a private registration table for copies within this process. Sets
- * *wiped_by_fork to true if a child finds the table zeroed. Returns NULL if
- * memory is short.
+ * *wiped_by_fork to true if a forked child will find the table filled with
+ * zeros. Returns NULL if memory is short.
  */
 struct local_shared_table *local_shared_table_private(bool *wiped_by_fork);
 
@@ -252,9 +255,10 @@ void local_slot_leave(struct local_slot *s);
 
 /*
  * Waits until every copy that uses the range and began before the call has
- * ended: each slot must have been seen free, with an owner that has ended, or
- * armed for other ranges, at least once. Does not wait for copies that begin
- * later. Returns false at the deadline.
+ * ended. The function waits until it has seen each slot at least once in one of
+ * these states: free, owned by a process that has ended, armed for other
+ * ranges. Does not wait for copies that begin later. Returns false at the
+ * deadline.
  */
 bool local_slots_drain(struct local_shared_table *b, uint64_t base,
 		       uint64_t end, uint64_t deadline_ns);

@@ -68,14 +68,16 @@ struct test_agent {
 	char answer[512];
 };
 
-/* Returns false if the agent cannot be started. */
+/* Starts the agent. Returns false if this fails. */
 bool test_agent_start(struct test_agent *a);
 /* Sends a command without waiting for the answer. */
 void test_agent_send(struct test_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Waits for an answer, in a->answer. Returns false at end of file. */
+/* Waits for an answer and stores it in a->answer. Returns false at end of
+ * file. */
 bool test_agent_wait(struct test_agent *a);
-/* Sends a command and waits. Returns the answer, or "" at end of file. */
+/* Sends a command and waits for the answer. Returns the answer, or "" at end of
+ * file. */
 const char *test_agent_ask(struct test_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Waits until a signal has stopped the agent. */
@@ -85,7 +87,8 @@ void test_agent_stop(struct test_agent *a);
 
 /* Runs the agent. Returns the exit code. */
 int test_agent_main(int fd);
-/* Prints rates compared with memcpy. Returns the exit code. */
+/* Prints the rates of copies, as multiples of the rate of memcpy. Returns the
+ * exit code. */
 int test_bench_main(bool huge);
 
 #endif /* TEI_PROV_LOCAL_TEST_H */

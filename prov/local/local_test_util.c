@@ -157,7 +157,8 @@ static void agent_vsend(struct test_agent *a, const char *fmt, va_list ap)
 	int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
 
 	line[n] = '\n';
-	/* after a failure, the caller reads an empty answer */
+	/* no error is reported here: after a failure, the caller reads an empty
+	 * answer */
 	if (send(a->fd, line, (size_t)n + 1, MSG_NOSIGNAL) < 0)
 		return;
 }
@@ -171,7 +172,7 @@ void test_agent_send(struct test_agent *a, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Reads a line byte by byte, because two answers may be pending. */
+/* Reads one line. Reads byte by byte, because two answers may be pending. */
 static bool agent_read_line(int fd, char *buf, size_t len)
 {
 	size_t n = 0;
@@ -256,7 +257,8 @@ static void agent_answer(struct agent *g, const char *fmt, ...)
 		exit(0);
 }
 
-/* alloc LEN ACCESSIBLE: address, identity */
+/* Command "alloc LEN ACCESS": allocates and registers memory. Answers with its
+ * address and the identity. */
 static void agent_alloc(struct agent *g, const char *args)
 {
 	char text[TEI_LOCAL_ID_TEXT];
@@ -275,7 +277,7 @@ static void agent_alloc(struct agent *g, const char *args)
 			     text);
 }
 
-/* open ID: reason */
+/* Command "open ID": opens a peer. Answers with the reason, as a number. */
 static void agent_open(struct agent *g, const char *args)
 {
 	struct tei_local_id id;
@@ -287,7 +289,8 @@ static void agent_open(struct agent *g, const char *args)
 							       NULL, &g->peer));
 }
 
-/* write|read REMOTE LENGTH: code */
+/* Commands "write REMOTE LENGTH" and "read REMOTE LENGTH": make a transfer with
+ * the peer. The answer is its code. */
 static void agent_transfer(struct agent *g, enum tei_local_opcode opcode,
 			   const char *args)
 {
@@ -298,8 +301,9 @@ static void agent_transfer(struct agent *g, enum tei_local_opcode opcode,
 					  remote, length));
 }
 
-/* run REMOTE STEP N LENGTH: writes N blocks of the memory, STEP bytes apart,
- * with one system call: number of complete ones */
+/* Command "run REMOTE STEP N LENGTH": writes N blocks of the memory, which are
+ * STEP bytes apart, with one system call. Answers with the number of complete
+ * blocks. */
 static void agent_run(struct agent *g, const char *args)
 {
 	struct tei_local_op op[64], *list[64];
@@ -319,7 +323,8 @@ static void agent_run(struct agent *g, const char *args)
 	agent_answer(g, "%zu", tei_local_copy_run(g->ctx, list, i));
 }
 
-/* storm REMOTE LENGTH: writes other bytes each time until an error: code */
+/* Command "storm REMOTE LENGTH": writes again and again, other bytes each time,
+ * until an error occurs. Answers with its code. */
 static void agent_storm(struct agent *g, const char *args)
 {
 	unsigned long long remote, length;
@@ -340,7 +345,8 @@ static void agent_hook_stop(void *arg)
 	raise(SIGSTOP);
 }
 
-/* scribble SEED: random words, or all 0 or 255, over the agent's own table */
+/* Command "scribble SEED": overwrites the agent's own registration table with
+ * zeros (SEED 0), with bytes of value 255 (1) or with random words. */
 static void agent_scribble(struct agent *g, const char *args)
 {
 	uint64_t seed = strtoull(args, NULL, 10);
@@ -352,7 +358,8 @@ static void agent_scribble(struct agent *g, const char *args)
 	agent_answer(g, "done");
 }
 
-/* swap: runs another program in the same process */
+/* Command "exec": replaces the agent by a new agent in the same process, with
+ * exec. */
 static void agent_exec(struct agent *g)
 {
 	char number[16];

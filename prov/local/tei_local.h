@@ -69,11 +69,11 @@ void tei_local_fini(struct tei_local *ctx);
 
 /* ---- identity --------------------------------------------------------- */
 
-/* What another process needs to reach this context. Published as it is. An
- * identity received from a peer is not trusted; tei_local_peer_open verifies
- * it. */
+/* The values with which another process reaches this context. Published as it
+ * is. An identity received from a peer is not trusted; tei_local_peer_open
+ * verifies it. */
 struct tei_local_id {
-	char boot_id[40];	/* terminated */
+	char boot_id[40];	/* null-terminated text */
 	uint64_t pid_ns;	/* inode number of the pid namespace */
 	int32_t pid;
 	int32_t magic_fd;	/* descriptor of the registration table's
@@ -189,7 +189,7 @@ enum tei_local_reason {
 	TEI_LOCAL_FORKED,	 /* the calling process is a forked child */
 };
 
-/* Returns a short text, never NULL, static. */
+/* Returns a short static text that names the reason. Never returns NULL. */
 const char *tei_local_reason_text(enum tei_local_reason reason);
 
 /*
@@ -236,8 +236,8 @@ bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
 /* ---- operations ------------------------------------------------------- */
 
 enum tei_local_opcode {
-	TEI_LOCAL_READ,		/* remote to local */
-	TEI_LOCAL_WRITE,	/* local to remote */
+	TEI_LOCAL_READ,		/* copies from remote to local memory */
+	TEI_LOCAL_WRITE,	/* copies from local to remote memory */
 };
 
 /* Code with which done is called if the operation was cancelled; in other cases
@@ -262,19 +262,20 @@ typedef void (*tei_local_done_fn)(struct tei_local_op *op, int code,
  */
 struct tei_local_op {
 	/* set by the caller, constant while submitted */
-	struct tei_local_peer *peer;	/* NULL if the regions of ctx in this
-					 * process are meant */
+	struct tei_local_peer *peer;	/* target; NULL means the regions of ctx
+					 * in this process */
 	enum tei_local_opcode opcode;
 	void *local;			/* local memory; it need not be in a
 					 * region */
-	bool registered;		/* local must be in a region of ctx,
-					 * writable for a READ */
+	bool registered;		/* the local range must be in a region
+					 * of ctx, for a READ in a writable
+					 * one */
 	uint64_t remote;		/* address in the target's memory */
 	uint64_t length;		/* an operation of length 0 is checked
 					 * and completed at once */
 	tei_local_done_fn done;
-	struct tei_err *err; /* filled before done is called if the
-			      * operation fails; or NULL */
+	struct tei_err *err; /* error record to fill before done is called if
+			      * the operation fails, or NULL */
 	void *group;	     /* not used by this module; for the done
 			      * callback */
 
@@ -288,7 +289,7 @@ struct tei_local_op {
 	uint64_t stalled_ns;		/* time since which the operation has
 					 * been waiting for a free copy slot, or
 					 * 0 */
-	uint32_t running;		/* pieces being copied */
+	uint32_t running;		/* number of pieces being copied */
 	int code;			/* code of the first failure, or 0 */
 	struct tei_err *why;		/* error record for the done callback;
 					 * if NULL, the operation was cancelled,
@@ -382,8 +383,9 @@ struct tei_local_counters {
 	uint64_t rx_bytes;	/* bytes copied by reads */
 	uint64_t pieces;	/* number of pieces copied */
 	uint64_t errors;	/* number of pieces that failed */
-	uint64_t queued_bytes;	/* bytes submitted whose copy has not started */
-	uint32_t threads;	/* copy threads started */
+	uint64_t queued_bytes;	/* bytes of operations whose copy has not
+				 * started */
+	uint32_t threads;	/* number of copy threads started */
 	uint32_t regions;
 };
 
