@@ -79,7 +79,7 @@ static void op_step(struct tei_gpu *ctx, struct tei_gpu_op *op)
 
 void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 {
-	/* an operation without copies in flight completes normally */
+	/* an operation whose copies have all ended is not cancelled */
 	if (op->code || !(op->queued || op->running))
 		return;
 	op->code = TEI_GPU_CANCELLED;
@@ -124,8 +124,9 @@ static bool copy_notify_all(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
 
 /* --- copies -------------------------------------------------------------- */
 
-/* Queues one copy. The context is pushed and the lock is not held. An error may
- * come from earlier work, so the copy may have been queued even if it fails. */
+/* Queues one copy. The context is pushed and the lock is not held. The driver
+ * may report an error of earlier work, so the copy may have been queued even if
+ * this function fails. */
 static int copy_queue(struct tei_gpu *ctx, struct gpu_context *c,
 		      struct gpu_copy *copy, struct tei_err *err)
 {
@@ -250,8 +251,8 @@ static void copy_drop_queue(struct tei_gpu *ctx, struct gpu_context *c,
 }
 
 /*
- * Abandons the overdue operations with copies in the ring, each with all of its
- * copies.
+ * Abandons the operations whose copies in the ring are overdue, each with all
+ * of its copies.
  */
 static void copy_give_up_ring(struct tei_gpu *ctx, struct gpu_context *c,
 			      const struct tei_err *err)

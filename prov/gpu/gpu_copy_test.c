@@ -145,7 +145,8 @@ static void test_draining_waits_for_what_was_begun(void)
 	copy_close(&r);
 }
 
-/* Waits until a copy of the operation was started. */
+/* Waits until a copy of the operation was started. Returns false if this takes
+ * too long. */
 static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
 {
 	uint64_t end = tei_now_ns() + GPU_TEST_WAIT_NS;
@@ -161,8 +162,8 @@ static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
 }
 
 /*
- * A cancelled operation ends when its copies in flight have ended; no further
- * copy is started.
+ * A cancelled operation must end when its copies in flight have ended, and no
+ * further copy may be started.
  */
 static void test_cancelled_one_ends_once_its_copies_have(void)
 {
@@ -175,12 +176,11 @@ static void test_cancelled_one_ends_once_its_copies_have(void)
 	for (i = 0; i < 40; i++)
 		CU_ASSERT(!gpu_test_start(r.ctx, &op[i], r.gpu[0].addr,
 					  copy_host(&r, 0), 4096));
-	/* the ring has 32 places, so this operation was not started */
+	/* the ring has 32 entries, so this operation was not started */
 	tei_gpu_cancel(r.ctx, &op[39].op);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op[39]), TEI_GPU_CANCELLED);
 	CU_ASSERT(copy_begun(&r, &op[0]));
-	tei_gpu_cancel(r.ctx, &op[0].op);	/* tei_gpu_cancel does not
-						 * wait */
+	tei_gpu_cancel(r.ctx, &op[0].op);	/* this call does not wait */
 	CU_ASSERT(!gpu_test_ended(&op[0]));
 	r.driver->hold(0);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op[0]), TEI_GPU_CANCELLED);
@@ -208,7 +208,7 @@ static void test_failed_call_fails_the_operation(void)
 		CU_ASSERT(strstr(op.err.text, calls[i]) != NULL);
 		CU_ASSERT(strstr(op.err.text,
 				 "CUDA_ERROR_INVALID_VALUE (1)") != NULL);
-		/* the next operation works */
+		/* the next operations must work */
 		CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[1].addr,
 					 copy_host(&r, 0), 100));
 		CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr,
@@ -217,7 +217,7 @@ static void test_failed_call_fails_the_operation(void)
 	copy_close(&r);
 }
 
-/* A graph capture of the program is not disturbed by copies. */
+/* Copies must not disturb a graph capture of the program. */
 static void test_capture_elsewhere_is_left_alone(void)
 {
 	struct copy_rig r = copy_open(30, COPY_SIZE);
@@ -236,7 +236,8 @@ static void test_capture_elsewhere_is_left_alone(void)
 	copy_close(&r);
 }
 
-/* A failed copy may still be running. */
+/* A failed copy may still be running, so its memory must stay registered until
+ * the copy has ended. */
 static void test_failed_copy_that_hangs_keeps_its_memory(void)
 {
 	static const char *const calls[] = { "cuEventRecord", "cuEventQuery" };
@@ -284,8 +285,9 @@ static void test_context_that_cannot_be_had_ends_no_copy(void)
 				  r.gpu[0].addr, 4096));
 	r.driver->hold(0);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
-	gpu_test_wait(&queued);		/* refused, or started by the next
-					 * round */
+	gpu_test_wait(&queued);		/* the operation was refused, or the
+					 * next iteration of the thread has
+					 * started it */
 	copy_close(&r);
 }
 
@@ -303,8 +305,8 @@ static void test_context_that_is_gone_fails_the_operation(void)
 	CU_ASSERT(!tei_gpu_mem_remove(r.ctx,
 				      (void *)(uintptr_t)r.gpu[0].addr,
 				      UINT64_MAX));
-	CU_ASSERT_EQUAL(r.driver->left(), 33);	/* the others were freed with
-						 * the context */
+	CU_ASSERT_EQUAL(r.driver->left(), 33);	/* the other objects were freed
+						 * with the context */
 	tei_gpu_fini(r.ctx);
 	CU_ASSERT_EQUAL(r.driver->left(), 0);
 	free(r.host[0]);
@@ -312,8 +314,9 @@ static void test_context_that_is_gone_fails_the_operation(void)
 }
 
 /*
- * Copies in flight may still access memory: they time out, and their memory
- * stays registered.
+ * If a GPU hangs, its operations must time out. Memory that its copies in
+ * flight may still access must stay registered, and other memory must be
+ * removable.
  */
 static void test_gpu_that_hangs_delays_no_other(void)
 {
@@ -354,7 +357,7 @@ static void test_gpu_that_hangs_delays_no_other(void)
 }
 
 /*
- * An operation that is submitted while the GPU hangs has its own timeout,
+ * An operation that is submitted while the GPU hangs must have its own timeout,
  * because the GPU may recover.
  */
 static void test_operation_on_a_gpu_that_hangs_has_its_own_time(void)
@@ -385,7 +388,8 @@ static void test_operation_on_a_gpu_that_hangs_has_its_own_time(void)
 }
 
 /*
- * A cancelled operation whose copies may still access memory ends as timed out.
+ * A cancelled operation must end as timed out if its copies may still access
+ * memory.
  */
 static void test_cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 {

@@ -3,7 +3,8 @@
 
 #include "prov/gpu/gpu_test.h"
 
-/* Must run first, before another case loads the driver. */
+/* The library must not load the driver by itself. This case must run first,
+ * before another case loads the driver. */
 static void test_driver_is_not_loaded_before_it_is_needed(void)
 {
 	struct tei_settings settings;
@@ -69,7 +70,8 @@ static void test_pointer_tells_its_device(void)
 	tei_cuda_close(cuda);
 }
 
-/* The first and the last byte are not in GPU memory. */
+/* GPU memory inside a range must be found even if the first and the last byte
+ * of the range are not in GPU memory. */
 static void test_gpu_memory_in_the_midst_of_a_range_is_seen(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
@@ -113,7 +115,7 @@ static void test_error_is_in_the_drivers_words(void)
 
 /*
  * Simulates a program that initialises the driver after the library's first
- * query.
+ * query. Until then, memory must count as host memory.
  */
 static void test_uninitialised_driver_has_host_memory_only(void)
 {

@@ -13,9 +13,11 @@
 #include "util/log.h"
 #include "util/range.h"
 
-#define GPU_DEPTH	32u		/* most copies in flight per context */
+#define GPU_DEPTH	32u		/* largest number of copies in flight in
+					 * a CUDA context */
 #define GPU_PIECE	(8u << 20)	/* maximum length of one copy, bytes */
-#define GPU_BEGUN_MAX	(64u << 20)	/* most bytes in flight per context */
+#define GPU_BEGUN_MAX	(64u << 20)	/* largest number of bytes in flight in
+					 * a CUDA context */
 
 /* A copy in flight. */
 struct gpu_copy {
@@ -27,7 +29,8 @@ struct gpu_copy {
 	bool unmarked;			/* no event marks the end of this copy;
 					 * it has ended when the whole stream
 					 * has ended */
-	bool failed;			/* the error is recorded in op */
+	bool failed;			/* the copy has failed, and the error is
+					 * recorded in op */
 };
 
 /*
@@ -88,14 +91,14 @@ struct tei_gpu {
 	struct tei_cuda *cuda;
 	uint64_t stall_ns;
 
-	struct tei_mutex admin;		/* taken before lock; held while
+	struct tei_mutex admin;		/* acquired before "lock"; held while
 					 * contexts open and close */
 	struct tei_mutex lock;		/* guards the members below */
 	pthread_cond_t work;		/* signalled when there is work or
 					 * stopping is set */
 	pthread_cond_t ended;		/* signalled when an operation has
 					 * ended */
-	struct tei_range_table mem;	/* list of gpu_mem.range */
+	struct tei_range_table mem;	/* table of gpu_mem.range */
 	uint32_t ndevice;		/* number of ranges of GPU memory;
 					 * atomic */
 	struct gpu_context contexts[TEI_GPU_CONTEXTS];
@@ -115,8 +118,8 @@ struct tei_gpu {
 	struct tei_log_limit log_limit;
 };
 
-/* Returns the range that contains [addr, addr + len), or NULL. going: if true,
- * also finds a range that is being removed. */
+/* Returns the registered memory that contains [addr, addr + len), or NULL if
+ * there is none. going: if true, also finds memory that is being removed. */
 struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 			     bool going) TEI_REQUIRES(ctx->lock);
 
@@ -141,7 +144,8 @@ void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 /* Unpins host memory in the CUDA context in which it is pinned. */
 void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m);
 
-/* Destroys the stream and the events of a context without memory. */
+/* Destroys the stream and the events of a context that has no registered memory
+ * any longer. */
 void gpu_context_close(struct tei_gpu *ctx, struct gpu_context *c);
 
 #endif /* TEI_PROV_GPU_INT_H */

@@ -55,7 +55,8 @@ enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 	return kind;
 }
 
-/* Creates the object of a range, which is in no table yet. */
+/* Creates the object of a range, which is in no table yet. Returns NULL with
+ * *err filled if memory is short. */
 static struct gpu_mem *mem_new(const void *addr, uint64_t len,
 			       struct tei_err *err)
 {
@@ -156,8 +157,8 @@ static int context_open(struct tei_gpu *ctx, struct gpu_context *c,
 	return ret;
 }
 
-/* Returns the context with that handle, or opens it in a free place of the
- * table. */
+/* Stores the context with that handle in *out. If there is none, opens it in a
+ * free entry of ctx->contexts. */
 static int context_get(struct tei_gpu *ctx, void *handle,
 		       struct gpu_context **out, struct tei_err *err)
 	TEI_REQUIRES(ctx->admin)
@@ -269,7 +270,7 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 	of = gpu_mem_find(ctx, (uintptr_t)gpu, 1, false);
 	m->pinned = of ? of->context : NULL;
 	tei_mutex_unlock(&ctx->lock);
-	if (m->pinned) /* admin keeps the context open */
+	if (m->pinned) /* as long as admin is held, the context stays open */
 		ret = mem_pin(ctx, m, err);
 	else
 		gpu_refuse(err, ret, "not registered GPU memory");
@@ -309,7 +310,8 @@ int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
 	m = gpu_mem_find(ctx, (uintptr_t)addr, len, false);
 	c = m ? m->context : NULL;
 	tei_mutex_unlock(&ctx->lock);
-	if (c)			/* admin keeps the context open */
+	if (c)			/* as long as admin is held, the context stays
+				 * open */
 		ret = mem_share(ctx, c, (uintptr_t)addr, len, fd, offset, err);
 	else
 		gpu_refuse(err, ret, "not registered GPU memory");
@@ -411,7 +413,8 @@ void gpu_alloc_free_all(struct tei_gpu *ctx) TEI_NO_TSA
 {
 	struct gpu_alloc *a;
 
-	/* if the GPU hangs, freeing would block */
+	/* if the GPU hangs, free only the records, because a call that frees
+	 * GPU memory would block */
 	while (!ctx->given_up && ctx->allocs)
 		tei_gpu_free(ctx, ctx->allocs->addr);
 	while ((a = ctx->allocs)) {
@@ -500,7 +503,7 @@ static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns,
 	return 0;
 }
 
-/* Removes the retired memory from the table. */
+/* Removes memory from the table after mem_retire. */
 static void mem_take(struct tei_gpu *ctx, struct gpu_mem *m)
 	TEI_REQUIRES(ctx->lock)
 {

@@ -79,7 +79,7 @@ struct mem_notified {
 	bool begun, reported; /* atomics */
 };
 
-/* A done callback that takes a while. */
+/* A done callback that sleeps for 100 ms. */
 static void mem_notify(struct tei_gpu_op *op, int code,
 		       const struct tei_err *err)
 {
@@ -141,7 +141,7 @@ static void *mem_leave(void *arg)
 }
 
 /*
- * While a thread waits to remove held memory, only copies of the holder are
+ * While a thread waits to remove held memory, only copies of the holder must be
  * accepted.
  */
 static void test_held_memory_stays_until_let_go(void)
@@ -218,7 +218,7 @@ static void test_pinned_memory_keeps_its_context(void)
 	gpu_test_close(ctx);
 }
 
-/* A graph capture of the program is not disturbed by a registration. */
+/* A registration must not disturb a graph capture of the program. */
 static void test_capture_elsewhere_goes_on(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
@@ -233,7 +233,8 @@ static void test_capture_elsewhere_goes_on(void)
 	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
 	CU_ASSERT(!tei_gpu_alloc(ctx, 1, 4096, &more, &err));
 	CU_ASSERT_EQUAL(driver->capture(0), 0);
-	/* this thread's calls are subject to the capture again */
+	/* after the calls above, calls of this thread must be subject to the
+	 * capture again: the allocation is refused and breaks the capture */
 	driver->capture(1);
 	CU_ASSERT_EQUAL(driver->push(m.context), 0);
 	CU_ASSERT_EQUAL(driver->alloc(&more, 4096), 900);
@@ -244,8 +245,8 @@ static void test_capture_elsewhere_goes_on(void)
 }
 
 /*
- * Memory from cuMemMap has no synchronisation attribute; a flag of its context
- * is set instead.
+ * Memory from cuMemMap has no synchronisation attribute. tei_gpu_mem_share must
+ * set a flag of its context instead.
  */
 static void test_mapped_memory_is_shared_too(void)
 {

@@ -13,8 +13,8 @@
 
 #define GPU_TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
 /*
- * Timeout in s, for tests that wait until it expires. It tolerates a test that
- * is off the CPU for a second or two.
+ * Value of slice_timeout_s for tests that wait until it expires. It is so long
+ * that a test may be off the CPU for a second or two.
  */
 #define GPU_TEST_PATIENCE_S	3
 
@@ -30,7 +30,7 @@ const struct cuda_stand_in *gpu_test_driver(void);
 /* Returns true if the driver is already loaded. */
 bool gpu_test_loaded(void);
 
-/* Creates a context with slice_timeout_s of that many seconds. */
+/* Creates a context whose slice_timeout_s has the value "seconds". */
 struct tei_gpu *gpu_test_open(uint64_t seconds);
 /* Closes the context and checks that no object is left in the driver. */
 void gpu_test_close(struct tei_gpu *ctx);
@@ -62,7 +62,7 @@ int gpu_test_start(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
 bool gpu_test_ended(struct gpu_test_op *t);
 /* Waits for done and returns its code. */
 int gpu_test_wait(struct gpu_test_op *t);
-/* Submits an operation and waits for it. Returns the code. */
+/* Submits an operation, waits for its end and returns its code. */
 int gpu_test_copy(struct tei_gpu *ctx, uint64_t dst, uint64_t src,
 		  uint64_t len);
 

@@ -28,8 +28,8 @@ struct tei_gpu;				/* the context of this module; each
 					 * engine has one */
 struct tei_settings;
 
-#define TEI_GPU_CONTEXTS	64	/* most CUDA contexts in use at a
-					 * time */
+#define TEI_GPU_CONTEXTS	64	/* largest number of CUDA contexts in
+					 * use at a time */
 
 /* Returns true if this process has loaded the CUDA driver. A process without
  * the driver has no GPU memory. */
@@ -55,8 +55,8 @@ void tei_gpu_fini(struct tei_gpu *ctx);
 
 /*
  * Stores in *device the GPU that holds [addr, addr + len), or -1 for host or
- * managed memory. Returns TEI_ERR_INVALID if the range contains GPU memory and
- * other memory, or an error of the driver.
+ * managed memory. Returns 0, TEI_ERR_INVALID if the range contains GPU memory
+ * and other memory, or an error of the driver.
  */
 int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
 		  int *device, struct tei_err *err);
@@ -92,10 +92,10 @@ int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
 /*
  * Prevents the removal of the registered GPU memory that contains [addr, addr +
  * len), for work that consists of several copies, until tei_gpu_mem_let_go is
- * called. Meanwhile, operations marked "held" are accepted even if a thread
- * waits to remove the memory. *place is the index of its CUDA context, below
- * TEI_GPU_CONTEXTS; no other context has that index meanwhile. Returns
- * TEI_ERR_NOT_REGISTERED also for host memory.
+ * called. Until then, operations whose member "held" is set are accepted even
+ * if a thread waits to remove the memory. *place is the index of the memory's
+ * CUDA context, below TEI_GPU_CONTEXTS; no other context has that index until
+ * then. Returns 0 or TEI_ERR_NOT_REGISTERED, the latter also for host memory.
  */
 int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 		     uint32_t *place);
@@ -133,8 +133,8 @@ enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 
 /*
  * Allocates zeroed GPU memory, which is not registered. tei_gpu_free or
- * tei_gpu_fini frees it. Returns the errors of tei_cuda_alloc. May block in the
- * driver.
+ * tei_gpu_fini frees it. Returns 0 or an error of tei_cuda_alloc. May block in
+ * the driver.
  */
 int tei_gpu_alloc(struct tei_gpu *ctx, int device, uint64_t len, uint64_t *addr,
 		  struct tei_err *err);
@@ -182,18 +182,19 @@ struct tei_gpu_op {
 	uint64_t queued_ns;
 	uint64_t next;			/* offset of the first byte whose copy
 					 * was not started yet, bytes */
-	uint32_t running;		/* copies in flight */
+	uint32_t running;		/* number of copies in flight */
 	int code;			/* code of the first failure, or 0 */
 	bool live, queued;
 
-	uint64_t moved;			/* bytes copied, atomic */
+	uint64_t moved;			/* bytes copied so far; atomic */
 };
 
 /*
  * Queues op. Returns 0 if done will be called, possibly before the call
  * returns. Otherwise done is not called, and the result is
  * TEI_ERR_NOT_REGISTERED, TEI_ERR_INVALID (length 0, or no GPU memory),
- * TEI_ERR_MEMORY (no thread) or TEI_ERR_CONTEXT (the context is closing).
+ * TEI_ERR_MEMORY (the thread cannot be started) or TEI_ERR_CONTEXT (the context
+ * is closing).
  */
 int tei_gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op);
 
