@@ -2,13 +2,13 @@
 /*
  * Segment descriptors as blobs, for applications that exchange them themselves:
  *
- * 	 0  8  "moonrail"
- * 	 8  2  version of this layout, 1
- * 	10  2  length of this header, 24
- * 	12  4  length of the payload
- * 	16  4  0
- * 	20  4  CRC-32C of the header with zeros here, then of the payload
- * 	24     payload
+ *	 0  8  "moonrail"
+ *	 8  2  version of this layout, 1
+ *	10  2  length of this header, 24
+ *	12  4  length of the payload
+ *	16  4  0
+ *	20  4  CRC-32C of the header with zeros here, then of the payload
+ *	24     payload
  *
  * Numbers are big-endian. The payload is the descriptor's JSON, as in a store.
  * The decoder for JSON exists already. It checks its input strictly, so the

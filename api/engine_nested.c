@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Nested registrations: ranges inside a registered buffer that are registered
- * again. They are references that the engine counts. Rails and copies use the
- * registration of the buffer, so a nested one costs no memory key and can be
- * dropped while transfers use the range. The buffer itself cannot be
- * unregistered while references exist. After such a call no peer could access
- * the buffer any more, but the owners of the references rely on that access.
+ * again. A nested registration is a counted reference to the buffer. Rails and
+ * copies use the registration of the buffer, so a nested registration needs no
+ * memory key and can be dropped while transfers use the range. The buffer
+ * itself cannot be unregistered while references exist, because the owners of
+ * the references rely on the access to it.
  *
- * Registrations with the same range and label are one object with a count. The
- * object is in a hash table, and in a list of the region around it, because the
- * descriptor lists the labels of each published region.
+ * Nested registrations with the same range and label share one struct
+ * engine_nested with a reference count. It is an element of a hash table. It is
+ * also an element of a list of the region around the range, because the
+ * descriptor lists the labels inside each published region.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -78,8 +79,7 @@ static struct engine_nested **nested_bucket(struct engine *e, const void *addr,
 	return &e->memory.nested[h % e->memory.nested_cap];
 }
 
-/* Makes room in the hash table for one more object. Returns false if memory is
- * short. */
+/* Enlarges the hash table if it is full. Returns false if memory is short. */
 static bool nested_grow(struct engine *e) TEI_REQUIRES(e->control)
 {
 	struct engine_nested **old = e->memory.nested, *n, **b;
@@ -104,7 +104,9 @@ static bool nested_grow(struct engine *e) TEI_REQUIRES(e->control)
 	return true;
 }
 
-/* Returns the pointer to the object in its hash bucket, or NULL. */
+/* Finds the nested registration with the range and label of "what". Returns the
+ * address of the pointer to it in its hash bucket, or NULL if it does not
+ * exist. */
 static struct engine_nested **nested_find(struct engine *e,
 					  const struct te_registration *what)
 	TEI_REQUIRES(e->control)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications. Received notifications are queued until getNotifsFromEngine
- * fetches them. The data plane limits their number and their bytes.
+ * Notifications. Received notifications are queued until getNotifsFromEngine or
+ * te_notify_fetch fetches them. The data plane limits their number and their
+ * bytes.
  */
 #include "api/engine_int.h"
 
@@ -25,8 +26,8 @@ void engine_note_arrived(void *arg, struct tei_rail_notification *note)
 	engine_event_notes(e);
 }
 
-/* Logs the refusal at a limited rate. The thread's last error was set
- * before. */
+/* Logs an error of a notification, at a limited rate. The caller has set the
+ * thread's last error already. Returns the code. */
 static int note_refused(struct engine *e, const struct tei_err *err)
 {
 	TEI_LOG_LIMITED(&e->notes.limit, TEI_LOG_WARN, "engine", "%s%s%s",
@@ -106,8 +107,8 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 		n = tei_list_first(&e->notes.list, struct tei_rail_notification,
 				   link);
 		tei_list_del(&n->link);
-		/* the caller owns the strings from now on; the rest is freed
-		 * here */
+		/* the application owns the strings from now on; the rest of the
+		 * notification is freed below */
 		out[i].name = n->name;
 		out[i].msg = n->msg;
 		n->name = n->msg = NULL;
@@ -146,15 +147,15 @@ static int note_send(struct engine *e, struct tei_rail_peer *peer,
 	struct tei_err err;
 	int ret;
 
-	/* destroyTransferEngine ends the wait, and then waits until this call
-	 * has returned */
+	/* keeps the engine from being freed: destroyTransferEngine ends the
+	 * wait, and then waits for engine_wait_leave */
 	engine_wait_enter(e);
 	ret = tei_rail_notify(
 		peer, what,
 		e->settings.control.connect_timeout_s * TEI_NS_PER_SEC, &err);
 	engine_wait_leave(e);
-	/* the refusal of a notification that is too long has been logged
-	 * already */
+	/* TEI_ERR_INVALID: the notification is too long; the data plane has
+	 * logged that already */
 	return ret && ret != TEI_ERR_INVALID ? note_refused(e, &err) : ret;
 }
 
@@ -168,8 +169,8 @@ static int note_peer_ended(struct engine *e, struct tei_rail_peer *peer)
 	return note_refused(e, &err);
 }
 
-/* Sends a notification to an open segment, or to this engine, and waits until
- * it has been acknowledged. */
+/* Sends a notification to the process of an open segment and waits until it is
+ * acknowledged. A notification to this engine itself is delivered at once. */
 static int note_to(struct engine *e, const char *call, segment_id_t id,
 		   const struct tei_rail_note *what)
 {
@@ -266,7 +267,7 @@ int te_notify_fetch(transfer_engine_t engine, struct te_notification *notes,
 		return engine_bad(e, __func__, NULL);
 	__atomic_store_n(&e->notes.binary_on, true, __ATOMIC_SEQ_CST);
 	for (i = 0; i < *count && (n = note_take_binary(e)); i++) {
-		/* the caller owns name and data from now on */
+		/* the application owns name and data from now on */
 		one.name = n->name;
 		one.data = n->msg;
 		one.length = n->msg_len;

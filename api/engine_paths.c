@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The paths to a segment, and the traffic on them.
+ * te_segment_paths and te_peer_stats: the paths to a segment, and the traffic
+ * on them.
  */
 #include "api/engine_int.h"
 #include "meta/tei_meta_cache.h"
@@ -31,19 +32,21 @@ static void traffic_out(const struct engine_traffic *t, struct te_peer_stats *s)
 
 /* --- paths --------------------------------------------------------------- */
 
-/* The transports to one segment, with a reference to each. */
+/* What te_segment_paths and te_peer_stats need from a segment, with one
+ * reference to each object. */
 struct paths_target {
 	struct tei_meta_desc *desc;
-	struct tei_rail_peer *peer;	    /* peer, or NULL */
-	struct engine_local_process *local; /* target of kernel copies, or
+	struct tei_rail_peer *peer;	    /* process reached over rails, or
 					     * NULL */
+	struct engine_local_process *local; /* local process reached by kernel
+					     * copies, or NULL */
 	struct tei_nvmeof_seg *files;	/* files of a file segment, or NULL */
-	int why_not_local;		/* enum engine_not_local */
+	int why_not_local;		/* engine_segment.why_not_local */
 };
 
-/* Gets the transports of a segment and takes references to them. Returns false
- * if the id is not open. The own segment has neither a peer nor a local
- * process. */
+/* Fills in *t for the segment with that id and takes the references. The own
+ * segment has neither a peer nor a local process. Returns false if the id is
+ * not open. */
 static bool paths_hold(struct engine *e, segment_id_t id,
 		       struct paths_target *t)
 {
@@ -129,7 +132,8 @@ static void paths_rail(const struct tei_rail_path_info *in,
 		 engine_local_why(t->why_not_local));
 }
 
-/* If copies or files are used instead of rails, fills *p and returns true. */
+/* If requests to the segment use local copies or files instead of rails,
+ * describes this path in *p and returns true. */
 static bool paths_deferred(const struct engine *e, const struct paths_target *t,
 			   struct te_path *p)
 {

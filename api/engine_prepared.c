@@ -2,11 +2,11 @@
 /*
  * Prepared lists: te_prepare, te_submit_prepared, te_prepared_release.
  *
- * A list holds a copy of its pieces and the descriptor against which they were
- * checked. Descriptors are immutable, so a submission checks the pieces again
- * only if the segment has another descriptor now. Each submission makes one
- * task with several ranges (prepare_ranges), as te_submit does. After the
- * submission, the task no longer needs the list.
+ * A list holds a copy of its pieces, and a reference to the descriptor with
+ * which they were last compared. Descriptors are immutable, so a submission
+ * checks the pieces again only if the segment has another descriptor now. Each
+ * submission makes one task with several ranges (prepare_ranges), as te_submit
+ * does. After the submission, the task no longer needs the list.
  */
 #include "api/engine_int.h"
 
@@ -25,9 +25,9 @@
 #define PREPARED_CALL ENGINE_REFUSE_CALL
 
 /*
- * A prepared list. Created by te_prepare. The table holds one reference, and
- * each call that uses the list holds another one. Freed with the last
- * reference. Any thread may use it.
+ * A prepared list. Created by te_prepare. The table of the engine holds one
+ * reference, and each call that uses the list holds another one. Freed with the
+ * last reference. Any thread may use it.
  */
 struct engine_prepared {
 	uint32_t refs; /* atomic */
@@ -111,7 +111,8 @@ void engine_prepared_fini(struct engine *e)
 	tei_mutex_fini(&e->prepared.lock);
 }
 
-/* Adds free slots to the table. Returns 0 or the code of te_prepare. */
+/* Adds free slots to the table. Returns 0, or the code with which te_prepare
+ * fails. */
 static int table_grow(struct engine_prepared_table *table)
 	TEI_REQUIRES(table->lock)
 {
@@ -133,8 +134,8 @@ static int table_grow(struct engine_prepared_table *table)
 	return 0;
 }
 
-/* Adds the list to the table, which then owns the reference, and sets *id.
- * Returns 0 or the code of te_prepare. */
+/* Adds the list to the table, which takes over the caller's reference. Sets
+ * *id. Returns 0, or the code with which te_prepare fails. */
 static int table_add(struct engine_prepared_table *table,
 		     struct engine_prepared *p, te_prepared_t *id)
 {
@@ -249,8 +250,8 @@ static int prepared_check_form(uint32_t opcode, const struct te_piece *p,
 	return 0;
 }
 
-/* Checks the local memory of the pieces. e->segments must be held for
- * reading. */
+/* Checks that the local memory of the pieces is registered. Returns 0, or 3
+ * after storing the error record. e->segments must be held for reading. */
 static int subset_check_local(struct engine *e, const char *call,
 			      const struct prepared_subset *s)
 {
@@ -278,8 +279,9 @@ static int subset_check_local(struct engine *e, const char *call,
 	return 0;
 }
 
-/* Returns true if the target's memory of the piece may be accessed. If desc is
- * NULL, the target is the own segment. */
+/* Returns true if the descriptor desc lists the remote range of the piece. If
+ * desc is NULL, the target is the own segment, and the function returns true if
+ * the range is registered in this process. */
 static bool prepared_piece_listed(struct engine *e,
 				  const struct engine_prepared *list,
 				  const struct tei_meta_desc *desc,
@@ -292,7 +294,8 @@ static bool prepared_piece_listed(struct engine *e,
 				       p->length, list->opcode == TE_WRITE);
 }
 
-/* Checks that the descriptor lists the target's memory of all pieces. */
+/* Checks that the descriptor lists the remote ranges of all pieces. Returns 0,
+ * or 3 after storing the error record. */
 static int subset_check_remote(struct engine *e, const char *call,
 			       const struct prepared_subset *s,
 			       const struct tei_meta_desc *desc)
@@ -316,8 +319,9 @@ static int subset_check_remote(struct engine *e, const char *call,
 	return 0;
 }
 
-/* Sets *target and checks that a transport reaches it and accepts several
- * ranges. */
+/* Fills in *target and checks that a transport reaches it that accepts requests
+ * with several ranges. Returns 0, or the code of te_prepare after storing the
+ * error record. */
 static int prepared_check_route(struct engine *e,
 				const struct engine_prepared *p,
 				struct engine_target *target)
@@ -376,10 +380,11 @@ static int prepared_check_all(struct engine *e, struct engine_prepared *p)
 }
 
 /*
- * Checks the pieces again if the descriptor of the segment was replaced, and
- * sets the bits TE_PREPARED_… in *news. If all pieces of the list are in the
- * new descriptor, later submissions do not compare them with it again.
- * e->segments must be held for reading.
+ * Compares the pieces of the subset with the segment's descriptor, if it is
+ * another one than p->desc. Sets the bits TE_PREPARED_… in *news. If the new
+ * descriptor lists all pieces of the whole list, it becomes p->desc, so that
+ * later submissions do not compare them again. e->segments must be held for
+ * reading.
  */
 static int subset_check_again(struct engine *e, const struct prepared_subset *s,
 			      struct engine_prepared *p, uint32_t *news)
@@ -489,8 +494,9 @@ static int subset_set(struct prepared_subset *s,
 	return 0;
 }
 
-/* Fills in the ranges of the request. Adjacent ranges are joined, separately on
- * each side. Returns the total length, or 0 if it overflows 64 bits. */
+/* Fills in the ranges of the request from the pieces. On each side, a range
+ * that directly follows the previous one is joined with it. Returns the total
+ * length, or 0 if it overflows 64 bits. */
 static uint64_t subset_lay(const struct prepared_subset *s, struct te_local *l,
 			   struct te_remote *r, struct te_request *req)
 {
@@ -526,9 +532,9 @@ static uint64_t subset_lay(const struct prepared_subset *s, struct te_local *l,
 }
 
 /*
- * Sets the error record for the code with which a transport has refused the
- * task. If the local memory of a piece is the cause, the record names that
- * piece. Returns the code. e->segments must be held for reading.
+ * Stores the error record of a task that a transport has refused with "code".
+ * If the local memory of a piece is the cause, the record names that piece.
+ * Returns the code. e->segments must be held for reading.
  */
 static int subset_explain(struct engine *e, const struct prepared_subset *s,
 			  int code)
@@ -546,8 +552,8 @@ static int subset_explain(struct engine *e, const struct prepared_subset *s,
 	return engine_refuse_code(call, PREPARED_CALL, code);
 }
 
-/* Creates the task and starts it. The batch's lock and e->segments must be
- * held. */
+/* Adds the task to the batch and starts it. Returns 0 or the code of
+ * te_submit_prepared. The batch's lock and e->segments must be held. */
 static int prepared_start(struct engine *e, struct engine_batch *b,
 			  const struct prepared_subset *s,
 			  const struct te_request *r, uint64_t length)
@@ -572,8 +578,9 @@ static int prepared_start(struct engine *e, struct engine_batch *b,
 	return subset_explain(e, s, ret);
 }
 
-/* Submits the request r, which has the ranges of s. The batch's lock and
- * e->segments must be held. */
+/* Checks and submits the request r, whose ranges are those of the subset s.
+ * Returns 0 or the code of te_submit_prepared. The batch's lock and e->segments
+ * must be held. */
 static int prepared_submit_locked(struct engine *e, struct engine_batch *b,
 				  struct engine_prepared *p,
 				  const struct prepared_subset *s,
@@ -591,9 +598,9 @@ static int prepared_submit_locked(struct engine *e, struct engine_batch *b,
 	return ret ? ret : prepared_start(e, b, s, r, length);
 }
 
-/* Fills in the request with the ranges of s. The memory of the ranges begins
- * at r->local; the caller frees it. Returns 0 or the code of
- * te_submit_prepared. */
+/* Fills in the request *r with the ranges of the subset s, and sets *length to
+ * their total length. The caller frees r->local, which is the memory of both
+ * arrays of ranges. Returns 0 or the code of te_submit_prepared. */
 static int prepared_request(const struct prepared_subset *s,
 			    struct te_request *r, uint64_t *length)
 {

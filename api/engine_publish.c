@@ -11,12 +11,14 @@
  * the present descriptor. A store contains a text, which either lists the
  * buffers or refers to the control channel for them.
  *
- *  - A text that lists buffers must be true, so a change is written to the
- *    store before the call that made it returns. If the last publication is
- * less than PUBLISH_REST_NS ago, the new text refers to the control channel.
- *  - A text that refers to the control channel stays true whatever changes. A
- *    worker writes it again, at most every PUBLISH_REST_NS, so that peers that
- *    watch it are notified. That text lists the buffers again if they fit.
+ *  - A text that lists the buffers must always be correct. So a call that
+ *    changes the buffers writes the new text to the store before it returns. If
+ *    the last publication was less than PUBLISH_REST_NS ago, the new text refers
+ *    to the control channel.
+ *  - A text that refers to the control channel stays correct when the buffers
+ *    change. A worker thread writes it again, at most every PUBLISH_REST_NS, so
+ *    that peers that watch it are notified. Once the buffers no longer change,
+ *    the text of the worker thread lists them again, if they fit.
  *
  * So if there are many registrations in a row, at most two of them wait for the
  * store. If a publication has failed, or if the store is known to be
@@ -36,7 +38,7 @@
 #include <stdlib.h>
 
 #define PUBLISH_REST_NS		(250 * TEI_NS_PER_MS)
-/* first back-off after a failed publication */
+/* first back-off of a worker thread after a failed publication */
 #define PUBLISH_AGAIN_NS TEI_NS_PER_SEC
 /* greatest number of times that the back-off is doubled */
 #define PUBLISH_AGAIN_MAX 6
@@ -136,8 +138,9 @@ struct tei_meta_desc *engine_describe(struct engine *e)
 
 /* --- rails and regions ---------------------------------------------------- */
 
-/* Builds the entries of all regions for a descriptor with those rails. The
- * caller frees the entries, even after an error. */
+/* Builds the entries of all regions for a descriptor that has those rails. p
+ * has one element for each region. The caller frees the entries, even after an
+ * error. */
 static int publish_collect(struct engine *e,
 			   const struct engine_desc_rails *rails,
 			   struct engine_pieces *p, struct tei_err *err)
@@ -153,8 +156,8 @@ static int publish_collect(struct engine *e,
 	return ret;
 }
 
-/* Exchanges the entries of the regions with those in p. The caller then frees
- * the old entries. */
+/* Exchanges the entries of all regions with those in p, which has one element
+ * for each region. The caller then frees the old entries. */
 static void publish_swap(struct engine *e, struct engine_pieces *p)
 	TEI_REQUIRES(e->control) TEI_REQUIRES(e->listing.lock)
 {
@@ -218,8 +221,8 @@ err_pieces:
 
 /* --- the store ------------------------------------------------------------ */
 
-/* Writes the descriptor to the store. If head is true, leaves out the buffers.
- * report_loss is true if the result is returned to the application. */
+/* Writes the descriptor to the store. If "head" is true, leaves out the
+ * buffers. report_loss is that of engine_publish. */
 static int publish_locked(struct engine *e, bool report_loss, bool head,
 			  struct tei_err *err) TEI_REQUIRES(e->listing.store)
 {
@@ -234,8 +237,8 @@ static int publish_locked(struct engine *e, bool report_loss, bool head,
 	ret = publish_describe(e, &desc, err);
 	if (ret)
 		desc = NULL;
-	/* set before the attempt, because the attempt may fail although the
-	 * store has received the text */
+	/* l->listed is set before the attempt, because the store may have
+	 * received the text even if the attempt fails */
 	l->listed |= !head;
 	tei_mutex_unlock(&e->listing.lock);
 	if (!ret) {
@@ -254,8 +257,8 @@ static int publish_locked(struct engine *e, bool report_loss, bool head,
 	return ret;
 }
 
-/* Builds the description of the rails again and publishes it, because the rails
- * have changed. */
+/* Updates the own descriptor and publishes it, because the rails have
+ * changed. */
 static void publish_rails(struct engine *e, const struct engine_work *w)
 {
 	struct tei_err err;
@@ -281,7 +284,8 @@ void engine_publish_soon(struct engine *e)
 	engine_work_at(e, &kind, 0);
 }
 
-/* Publishes for a call of the application. Waits for the lock listing.store. */
+/* Publishes the descriptor for a call of the application. Waits for the mutex
+ * listing.store. */
 static int publish_store(struct engine *e, bool report_loss, bool head,
 			 struct tei_err *err)
 {
@@ -301,10 +305,11 @@ static int publish_store(struct engine *e, bool report_loss, bool head,
 }
 
 /*
- * Publishes for a worker thread. Returns false if the attempt failed. If a call
- * of the application waits, does nothing and returns false. So such a call
- * waits for at most one attempt of a worker thread: while the store is
- * unavailable, each attempt takes MC_HANDSHAKE_CONNECT_TIMEOUT.
+ * Publishes the descriptor for a worker thread. Returns false if the attempt
+ * failed. If a call of the application waits for listing.store, does nothing
+ * and returns false: each attempt may take MC_HANDSHAKE_CONNECT_TIMEOUT while
+ * the store is unavailable, and a call must wait for one attempt of a worker
+ * thread at most.
  */
 static bool publish_for_worker(struct engine *e, bool head)
 {
@@ -352,11 +357,12 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 }
 
 /*
- * Publishes in a worker thread. While the application registers memory, the
- * text refers to the control channel, so that no call has to wait. Once no
- * region has changed for PUBLISH_REST_NS, the text lists the buffers. Failures
- * have been logged where they were detected; the attempt is repeated with
- * exponential back-off.
+ * The job that publishes the descriptor in a worker thread. While the
+ * application goes on registering memory, the text refers to the control
+ * channel, so that no registration has to wait. Once no region has changed for
+ * PUBLISH_REST_NS, the text lists the buffers. After a failure, which was
+ * logged where it was detected, the job is queued again with exponential
+ * back-off.
  */
 static void publish_later(struct engine *e, const struct engine_work *w)
 {
@@ -374,8 +380,8 @@ static void publish_later(struct engine *e, const struct engine_work *w)
 			engine_publish_at(e, tei_now_ns() + PUBLISH_REST_NS);
 		return;
 	}
-	/* backs off, so that a call that waits for listing.store gets the
-	 * lock */
+	/* queues the job again with a back-off, so that a call that waits for
+	 * listing.store can lock it */
 	tei_mutex_lock(&e->listing.lock);
 	tries = l->tries;
 	l->tries += tries < PUBLISH_AGAIN_MAX;

@@ -2,8 +2,8 @@
 /*
  * Error records of requests that are refused at submission. Each record names
  * the call, the request, the field, the value and the limit that the value
- * breaks. The hint names a cure. Nothing is logged, because an application may
- * submit many such requests per second.
+ * breaks. The hint says what the caller can do. Nothing is logged, because an
+ * application may submit many such requests per second.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -93,8 +93,8 @@ int engine_refuse_transport(struct engine *e, const char *call, size_t i,
 
 /* --- a request of submitTransfer ----------------------------------------- */
 
-/* Checks the form of a request. If the request is malformed, stores an error
- * record and returns its code. Otherwise returns 0. */
+/* Checks the form of a request. Returns 0 if it is correct. Otherwise stores an
+ * error record and returns the code of the public call. */
 static int refusal_form(const char *call, size_t i,
 			const struct transfer_request *r)
 {

@@ -27,7 +27,7 @@
 #include "util/text.h"
 
 #define REPORT_RAILS	(TEI_RAIL_MAX + 1)
-/* greatest number of initiators that are listed */
+/* greatest number of elements of "served" */
 #define REPORT_SERVED 1024
 
 static void report_num(cJSON *o, const char *key, uint64_t value)
@@ -35,8 +35,9 @@ static void report_num(cJSON *o, const char *key, uint64_t value)
 	cJSON_AddNumberToObject(o, key, (double)value);
 }
 
-/* Appends a new object to the list and returns it, or returns NULL if memory is
- * short. The functions of cJSON accept NULL. */
+/* Appends a new object to the list and returns it. Returns NULL if memory is
+ * short; the caller need not check that, because the functions of cJSON accept
+ * NULL. */
 static cJSON *report_object(cJSON *list)
 {
 	cJSON *o = cJSON_CreateObject();
@@ -151,8 +152,8 @@ static void report_peers(struct engine *e, cJSON *list)
 	free(paths);
 }
 
-/* Describes an initiator. A peer can choose any name, so control characters in
- * it are escaped. */
+/* Appends a description of an initiator to the list. Escapes control characters
+ * in its name, because a peer can choose any name. */
 static void report_initiator(cJSON *list, struct tei_rail_served *s)
 {
 	cJSON *o = report_object(list);
@@ -295,7 +296,7 @@ static void links_initiator(FILE *f, const cJSON *o)
 		links_num(o, "rx_bytes"));
 }
 
-/* Formats the document and the topology for people. */
+/* Converts the JSON document and the topology to readable lines. */
 static char *links_text(const cJSON *doc, const char *topo)
 {
 	const cJSON *o;

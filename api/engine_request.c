@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * What several transports check in requests of te_submit.
- */
+/* Checks of requests of te_submit that several transports use. */
 #include "api/engine_int.h"
 #include "util/atomic.h"
 

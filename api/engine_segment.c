@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Segments. An open segment connects an id of the cache with the peer, the
- * local process or the files behind it.
+ * Segments. An open segment has an id of the cache of descriptors, and its
+ * targets: the peer, the local process or the files that its requests reach.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -23,8 +23,8 @@ struct engine_contacts {
 	size_t n;
 };
 
-/* Adds a contact address, unless it is listed or no rail of this process can
- * reach it. */
+/* Adds a contact address to *c. Does nothing if the address is in *c already,
+ * or if no rail of this process can reach it. */
 static void segment_add_contact(struct engine *e,
 				const struct tei_meta_address *address,
 				struct engine_contacts *c)
@@ -43,7 +43,7 @@ static void segment_add_contact(struct engine *e,
 
 /*
  * Collects the contact addresses of a descriptor that a rail of this process
- * can reach. If no rail can reach any of them, takes the first address only, so
+ * can reach. If there are none, takes the first address of the descriptor, so
  * that tasks fail and report the reason. Returns false if the descriptor has no
  * address.
  */
@@ -70,8 +70,8 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
 	return s && s->id == id ? s : NULL;
 }
 
-/* Closes the local processes that have no references or, if all is true, all of
- * them. */
+/* Closes all local processes that have no references. If "all" is true, also
+ * closes those that have references. */
 static void segment_close_processes(struct engine *e, bool all)
 {
 	struct engine_local_process **p, *n;
@@ -108,18 +108,18 @@ segment_local_process(struct engine *e, struct tei_local_peer *peer)
 }
 
 /*
- * The peer, the local process and the files to which the requests to a segment
- * go. They are opened while engine->segments is not held, because the kernel,
- * the other process and a file server may take long to answer, and submissions
- * need that lock. segment_select() exchanges these targets with those of the
- * segment. The caller closes the previous targets after it has released the
- * lock.
+ * The targets of a segment: the peer, the local process and the files that its
+ * requests reach. They are opened while engine->segments is not held, because
+ * the kernel, the other process or a file server may take long to answer, and
+ * submissions need that lock. segment_select() then exchanges these targets
+ * with the previous ones of the segment. The caller closes the previous targets
+ * after it has released the lock.
  */
 struct segment_targets {
 	struct tei_rail_peer *peer;
 	struct engine_local_process *local;
 	struct tei_nvmeof_seg *files;
-	int why_not_local;		/* enum engine_not_local */
+	int why_not_local;		/* engine_segment.why_not_local */
 };
 
 static void segment_put_targets(struct engine *e, struct segment_targets *t)
@@ -175,10 +175,10 @@ static bool segment_has_gpu(const struct tei_meta_desc *desc)
 }
 
 /*
- * Opens the process of a descriptor for copies by the kernel, if both sides and
- * the kernel allow that. On input, *why is the reason why the previous attempt
- * failed. On output, it is the reason why this attempt failed, or 0. A reason
- * is logged when it differs from the previous one.
+ * Opens the process of a descriptor for kernel copies. Returns NULL if this
+ * engine, the process or the kernel does not allow them. On input, *why is the
+ * reason why the previous attempt failed; on output, the reason why this
+ * attempt failed, or 0. Logs the reason if it differs from the previous one.
  */
 static struct engine_local_process *
 segment_try_local(struct engine *e, const struct tei_meta_desc *d, int *why)
@@ -215,8 +215,8 @@ static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
 }
 
-/* Returns true if the segment has that descriptor and its targets work.
- * e->segments must be held. */
+/* Returns true if the segment has that descriptor and its targets need not be
+ * opened again. e->segments must be held. */
 static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
 {
@@ -224,8 +224,9 @@ static bool segment_fine(const struct engine_segment *s,
 	       !(s->files && tei_nvmeof_seg_failed(s->files));
 }
 
-/* Opens the local process and the files of desc. If desc describes the same
- * local process as before, keeps it. The caller must not hold e->segments. */
+/* Opens the files and the local process of desc. Leaves t->local NULL if the
+ * segment already has this local process. The caller must not hold
+ * e->segments. */
 static void segment_open_targets(struct engine *e,
 				 const struct engine_segment *s,
 				 const struct tei_meta_desc *desc,
@@ -239,9 +240,10 @@ static void segment_open_targets(struct engine *e,
 }
 
 /*
- * Sets the segment's targets from desc, which may be its present descriptor.
- * e->segments must be held for writing. t receives the previous targets. After
- * an error the segment is unchanged, and the next call tries again.
+ * Sets the segment's descriptor to desc, which may be its present one, and its
+ * targets to the peer of desc and the targets in *t. *t receives the previous
+ * targets. After an error the segment keeps its descriptor and targets, and the
+ * next call tries again. e->segments must be held for writing.
  */
 static int segment_select(struct engine *e, struct engine_segment *s,
 			  struct tei_meta_desc *desc, struct segment_targets *t,
@@ -308,9 +310,10 @@ static struct engine_segment *segment_new(segment_id_t id,
 }
 
 /*
- * Sets the targets of a segment for the descriptor that the cache has. Only
- * this function changes the targets. For one segment, the cache calls it in one
- * thread at a time.
+ * Sets the targets of a segment according to its descriptor in the cache. If
+ * "again" is false, does nothing if they are set already. Creates the struct
+ * engine_segment for a new segment. Only this function changes the targets of a
+ * segment. The cache calls it for one segment in one thread at a time.
  */
 static int segment_attach(void *arg, int32_t id, struct tei_meta_desc *desc,
 			  bool again, void **data, struct tei_err *err)
@@ -343,8 +346,8 @@ static void segment_detach(void *arg, void *data)
 {
 	struct engine *e = arg;
 
-	/* waits for the threads that have found the segment and are still using
-	 * it */
+	/* locks e->segments for writing to wait for the threads that have found
+	 * the segment and are still using it */
 	pthread_rwlock_wrlock(&e->segments);
 	pthread_rwlock_unlock(&e->segments);
 	segment_free(e, data);
@@ -357,9 +360,9 @@ const struct tei_meta_cache_ops engine_segment_ops = {
 
 /*
  * Returns true if the descriptor of an open segment must be read again. If the
- * store does not report restarts of peers, the descriptor is read again when
- * the peer is silent. If the store reports them, the descriptor is read again
- * only when the peer is known not to work.
+ * store reports restarts of peers, that is the case only if the peer is gone or
+ * is being fenced. If the store does not report them, it is also the case if
+ * the peer has sent nothing for 5 ms.
  */
 static bool segment_stale(struct engine *e, const char *name)
 {
@@ -371,8 +374,8 @@ static bool segment_stale(struct engine *e, const char *name)
 		return false;
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	/* if the segment has no peer, its descriptor was read before the other
-	 * process had rails */
+	/* a segment without a peer: its descriptor may have been read before
+	 * the other process had rails */
 	if (s && s->peer)
 		stale = tei_meta_store_caps(e->store) & TEI_META_REPORTS ?
 			!tei_rail_peer_sound(s->peer) :
@@ -397,7 +400,8 @@ static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 	stale = !fresh && segment_stale(e, name);
 	ret = tei_meta_cache_open(e->cache, name, fresh || stale,
 				  engine_deadline(e), &id, &err);
-	/* if the store is unavailable, open segments stay usable */
+	/* if the store is unavailable, uses the descriptor in the cache, so
+	 * that open segments stay usable */
 	if (ret == TEI_ERR_SOCKET && stale &&
 	    tei_meta_store_caps(e->store) & TEI_META_KEEPS)
 		ret = tei_meta_cache_open(e->cache, name, false,
@@ -440,7 +444,8 @@ int closeSegment(transfer_engine_t engine, segment_id_t segment_id)
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	/* returns 0 as in Mooncake, whose clients may close an id twice */
+	/* Returns 0 for an unknown id, too. So does Mooncake, whose clients may
+	 * close an id twice. */
 	if (tei_meta_cache_close(e->cache, segment_id, NULL))
 		engine_bad(e, __func__, "no such segment");
 	return 0;
@@ -517,9 +522,11 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 }
 
 /*
- * Looks up the name of a peer again and reports the result to the data plane.
- * If the name is not an address, the peer may have been restarted at another
- * address, so the store is queried before the control channel.
+ * Looks up the name of a peer again and reports its incarnation and addresses
+ * to the data plane, or that its control channel refuses connections. If names
+ * in the store are addresses, the control channel is tried first. Otherwise the
+ * peer may have been restarted at another address, so the store is queried
+ * first.
  */
 static void segment_resolve(struct engine *e, const struct engine_work *w)
 {
@@ -561,10 +568,10 @@ void engine_segment_resolve_later(struct engine *e, struct tei_rail_peer *peer)
 }
 
 /*
- * Returns the deadline of a refresh. A stopped process must not delay the
- * refresh of other segments, so the first attempt takes at most 1 s. Each
- * further attempt may take twice as long as the previous one, so that a slow
- * process can answer.
+ * Returns the deadline of an attempt to read a descriptor. A process that is
+ * stopped must not delay the refresh of other segments, so the first attempt
+ * may take 1 s. Each further attempt may take twice as long as the previous
+ * one, so that a slow process can answer.
  */
 static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
 {
@@ -577,10 +584,10 @@ static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
 }
 
 /*
- * Refreshes the descriptor of a segment. Does nothing if the segment is no
- * longer open. A segment that is being opened is refreshed, because the open
- * may have read the previous descriptor. Ids stay the same. If the refresh
- * fails, the store notifies again.
+ * Reads the descriptor of an open segment again. Does nothing if the segment is
+ * no longer open. Also handles a segment that is being opened, because the open
+ * may have read the previous descriptor. The id of the segment stays the same.
+ * After a failure, asks the store to notify again.
  */
 static void segment_refresh(struct engine *e, const struct engine_work *w)
 {
@@ -603,9 +610,9 @@ void engine_segment_refresh_later(struct engine *e, const char *name,
 	engine_work_named(e, &kind, name, tries);
 }
 
-/* Returns true to one of the threads that call it, once per
- * ENGINE_UNRESOLVED_NS. *next is the earliest time at which it returns true
- * again. */
+/* Returns true at most once per ENGINE_UNRESOLVED_NS, to one of the threads
+ * that call it. *next is the earliest time at which it returns true again,
+ * ns. */
 static bool segment_due(uint64_t *next)
 {
 	uint64_t from = __atomic_load_n(next, __ATOMIC_RELAXED);
@@ -638,7 +645,8 @@ static void segment_notify_end(struct engine *e, const struct engine_work *w)
 		return;
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	/* the segment may belong to a restarted process by now */
+	/* checks again that the process has ended, because the segment may
+	 * belong to a restarted process by now */
 	if (s && s->peer && s->local && tei_local_peer_ended(s->local->peer)) {
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
@@ -694,7 +702,8 @@ bool engine_segment_ended_as(struct engine *e, const char *name,
 
 /* --- memory that a target does not have ----------------------------------- */
 
-#define SEGMENT_AGAIN_NS TEI_NS_PER_SEC /* pause after a failed read */
+#define SEGMENT_AGAIN_NS TEI_NS_PER_SEC /* back-off after a descriptor could not
+					 * be read */
 
 static uint64_t *segment_absent_at(struct engine *e, segment_id_t id)
 {
@@ -721,7 +730,7 @@ static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
 	return true;
 }
 
-/* Replaces the descriptor of an open segment, if the new descriptor is newer
+/* Replaces the descriptor "known" of an open segment by desc, if desc is newer
  * and belongs to the same process. */
 static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 			 struct tei_meta_desc *desc)
@@ -729,16 +738,16 @@ static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 	struct tei_err err;
 	int32_t id;
 
-	/* the process that has refused the request is alive, so a descriptor of
-	 * another process with the same name is not used */
+	/* the process that has refused the request is alive, so a descriptor
+	 * that another process has published under the same name is not used */
 	if (desc->incarnation != known->incarnation ||
 	    tei_meta_cache_put(e->cache, desc, false, &id, &err))
 		return;
 	tei_meta_cache_close(e->cache, id, NULL);
 }
 
-/* Reads the descriptor of a segment, and uses it if it is newer and belongs to
- * the same process. */
+/* Reads the descriptor of a segment again. Replaces the present descriptor if
+ * the new one is newer and belongs to the same process. */
 static void segment_reload(struct engine *e, const struct engine_work *w)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, w->name);
@@ -785,15 +794,17 @@ void engine_segment_absent(struct engine *e, segment_id_t id,
 			 "newer blob");
 	if (!*err->peer)
 		snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
-	/* A newer descriptor would not list such memory. If the memory is
-	 * registered again later, requests would not find out that it is GPU
-	 * memory. Therefore the old descriptor is kept. */
+	/* The present descriptor is kept if the memory is GPU memory that is
+	 * reached through remote bounce slots. A newer descriptor would not
+	 * list it. If the target registered it again later, requests would not
+	 * know that it is GPU memory. */
 	if (!(err->stale && lent))
 		segment_ask(e, id, desc->name);
 	tei_meta_desc_unref(desc);
 }
 
-/* Describes buffer i of a segment, or file i of a file segment. */
+/* Describes buffer i of a descriptor, or file i if it is that of a file
+ * segment. */
 static void segment_buffer(const struct tei_meta_desc *desc, size_t i,
 			   struct te_buffer *b)
 {
@@ -813,7 +824,8 @@ static void segment_buffer(const struct tei_meta_desc *desc, size_t i,
 			 desc->buffers[i].label);
 }
 
-/* Returns the descriptor with a reference for the caller, or NULL. */
+/* Returns the descriptor of an open segment or of the own segment, with a
+ * reference for the caller. Returns NULL if there is none. */
 static struct tei_meta_desc *segment_desc(struct engine *e, segment_id_t id)
 {
 	return id == LOCAL_SEGMENT ? engine_describe(e)
@@ -845,7 +857,7 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 	return 0;
 }
 
-/* Describes the memory of a label as one buffer. */
+/* Describes the whole range that has the label as one buffer. */
 static void segment_labelled(const struct tei_meta_desc *desc,
 			     const struct tei_meta_label *l,
 			     struct te_buffer *b)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Graceful shutdown, only for programs that call enableGracefulShutdown. Only
- * few functions may be called in a signal handler, so the handler passes the
+ * Graceful shutdown, for programs that call enableGracefulShutdown. A signal
+ * handler may call only few functions, so the handler passes the number of the
  * signal to a thread through a pipe. That thread closes the engines and ends
  * the process with status 128 + signal. It frees nothing, because other threads
  * of the program are still running.
@@ -19,24 +19,26 @@
 
 static const int shutdown_signals[] = { SIGTERM, SIGINT };
 
-/* does not change after the handlers are installed */
+/* shutdown_pipe and shutdown_pid do not change after the handlers are
+ * installed */
 static int shutdown_pipe[2] = { -1, -1 };
 static pid_t shutdown_pid;
 
-/* Held while the engines are closed, so that the shutdown at a signal and the
- * shutdown at a normal exit do not interrupt each other. */
+/* Held while the engines are closed, so that a shutdown at a signal and a
+ * shutdown at a normal exit run one after the other. */
 static pthread_mutex_t shutdown_turn = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t shutdown_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t shutdown_cond = PTHREAD_COND_INITIALIZER;
-/* guarded by shutdown_lock */
+/* the variables from shutdown_ready to shutdown_leaving are guarded by
+ * shutdown_lock */
 static bool shutdown_ready;
 static struct engine **shutdown_engines;
 static size_t shutdown_count, shutdown_room;
 static unsigned int shutdown_leaving; /* number of engines that are being
 				       * destroyed */
-/* guarded by shutdown_turn: engines that were closed; the list exists for leak
- * checkers */
+/* list of the closed engines, which are not freed, so that leak checkers find
+ * them; guarded by shutdown_turn */
 static struct engine *shutdown_left;
 
 /*
@@ -53,8 +55,8 @@ static void shutdown_handler(int sig)
 		ret = write(shutdown_pipe[1], &byte, 1);
 		(void)ret;
 	} else {
-		/* in a child of fork, the thread, the engines and the pipe
-		 * belong to the parent */
+		/* In a child of fork: the thread, the engines and the pipe
+		 * belong to the parent, so the signal ends the child. */
 		signal(sig, SIG_DFL);
 		raise(sig);
 	}
@@ -62,10 +64,10 @@ static void shutdown_handler(int sig)
 }
 
 /*
- * Takes an engine to close. The thread that removes the handle of an engine,
- * while it holds shutdown_lock, must also end that engine. A destruction
- * removes the engine from the list under the same lock, so all engines on the
- * list are alive.
+ * Takes an engine to close from the list, and removes its handle. Returns false
+ * if the list is empty. The thread that removes the handle of an engine under
+ * shutdown_lock must also close that engine. A destruction removes its engine
+ * from the list under the same lock, so all engines on the list are alive.
  */
 static bool shutdown_take(struct engine **e)
 {
@@ -81,7 +83,8 @@ static bool shutdown_take(struct engine **e)
 	return any;
 }
 
-/* Closes all engines. Called at a normal exit, and by the thread below. */
+/* Closes all engines on the list, and waits until those that are being
+ * destroyed are closed, too. Called by exit() and by shutdown_main. */
 static void shutdown_all(void)
 {
 	struct engine *e;
@@ -144,8 +147,8 @@ static void *shutdown_main(void *arg)
 	while (read(shutdown_pipe[0], &sig, 1) != 1)
 		;
 	shutdown_all();
-	/* not exit(): other threads of the program are still running, and its
-	 * exit handlers expect the main thread */
+	/* _exit() and not exit(): other threads of the program are still
+	 * running, and its exit handlers expect to run in the main thread */
 	_exit(128 + sig);
 	return NULL;
 }
@@ -154,8 +157,8 @@ static void shutdown_handle(int i)
 {
 	struct sigaction act;
 
-	/* if the signal is ignored, as in a background job of a shell, it stays
-	 * ignored */
+	/* a signal that the program ignores, as in a background job of a shell,
+	 * stays ignored */
 	sigaction(shutdown_signals[i], NULL, &act);
 	if (act.sa_handler == SIG_IGN)
 		return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Statistics of the rails, error records, settings and versions.
+ * The calls that return statistics of the rails, error records, settings and
+ * versions.
  */
 #include "api/engine_int.h"
 
@@ -47,10 +48,12 @@ int te_last_error(struct te_error *err, size_t size)
 
 /* --- rails --------------------------------------------------------------- */
 
-/* index of the copies inside this host, which are no rail */
+/* value in stats_list.rails for the copies inside this host, which are not a
+ * rail */
 #define STATS_LOCAL UINT32_MAX
 
-/* The open rails. The last element stands for the copies inside this host. */
+/* The indices of the open rails. If copies inside this host are listed, the
+ * last element is STATS_LOCAL. */
 struct stats_list {
 	uint32_t rails[TEI_RAIL_MAX + 1];
 	size_t n;
@@ -159,8 +162,8 @@ int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 
 /* --- text ---------------------------------------------------------------- */
 
-/* A text of limited length. used counts all bytes, including those that do not
- * fit. */
+/* A text in a buffer of len bytes. `used` counts all bytes of the text,
+ * including those that do not fit. */
 struct stats_text {
 	char *buf;
 	size_t len, used;

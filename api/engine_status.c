@@ -5,8 +5,8 @@
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
 
-/* Returns the rank of a status. The status of a batch is the one with the
- * highest rank. */
+/* Returns the rank of a task's status. The status of a batch is that of its
+ * task with the highest rank. */
 static int status_rank(int status)
 {
 	switch (status) {
@@ -56,9 +56,10 @@ void engine_batch_sum(const struct engine_batch *b,
 }
 
 /*
- * Returns the status as Mooncake's clients know it. Several of these clients
- * take every value except FAILED for success, so an unfenced task is TIMEOUT
- * only for a user that has set MC_SLICE_TIMEOUT, as in Mooncake.
+ * Returns the status that getTransferStatus reports. Several clients of
+ * Mooncake take every status except FAILED for success. Therefore an unfenced
+ * task is TIMEOUT only if the user has set MC_SLICE_TIMEOUT, as in Mooncake,
+ * and otherwise FAILED.
  */
 static int status_for_mooncake(const struct engine *e, int status)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Submission: submitTransfer and submitTransferWithNotify. All requests are
- * checked and prepared by the transports that take them; then all tasks start.
+ * checked, and for each one a transport prepares a task. Only then do the tasks
+ * start.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -21,8 +22,8 @@ static bool submit_bad_request(const struct transfer_request *r)
 	       r->target_offset + (r->length - 1) < r->target_offset;
 }
 
-/* Sets the kind of memory of a request without flags. The choice of the
- * transport depends on it. */
+/* Sets target->kind to the kind of memory of the request, as if its local
+ * memory were registered. The choice of the transport depends on it. */
 static void submit_kind(struct engine *e, const struct transfer_request *r,
 			struct engine_target *target)
 {
@@ -41,9 +42,9 @@ static void submit_kind(struct engine *e, const struct transfer_request *r,
 }
 
 /*
- * Sets the kind of memory of a request with the flag TE_REQ_BOUNCE whose local
- * memory is not registered, so that the request uses bounce buffers. Returns 0,
- * or the error code 3 (bad address) if that memory cannot be used.
+ * Called for a request with the flag TE_REQ_BOUNCE. If its local memory is not
+ * registered, sets target->kind so that a transport with bounce buffers is
+ * chosen. Returns 0, or 3 if the local memory cannot be used.
  */
 static int submit_unregistered(struct engine *e,
 			       const struct transfer_request *r,
@@ -87,7 +88,8 @@ int engine_submit_prepare(struct engine *e, struct engine_task *t,
 	return 8;
 }
 
-/* Checks and prepares all requests. No request starts before that. */
+/* Checks all requests and prepares their tasks, which start later. If a request
+ * is refused, stores the error record and returns the code. */
 static int submit_check(struct engine *e, const char *call,
 			struct engine_task *tasks,
 			const struct transfer_request *reqs, size_t n)
@@ -104,8 +106,9 @@ static int submit_check(struct engine *e, const char *call,
 	return 0;
 }
 
-/* Starts the tasks whose transport starts them together (start_run). Sets *mine
- * to their number. Returns an error if none of them was started. */
+/* Starts the tasks whose transport has start_run, with one call of it. Sets
+ * *mine to their number. Returns an enum tei_code if none of them was
+ * started. */
 static int submit_start_run(struct engine *e, struct engine_task *tasks,
 			    size_t n, size_t *mine)
 {
@@ -121,7 +124,7 @@ static int submit_start_run(struct engine *e, struct engine_task *tasks,
 	return by ? by->start_run(e, tasks, n, *mine) : 0;
 }
 
-/* Starts the tasks whose transport starts them one after the other. */
+/* Starts the tasks whose transport has start or start_next. */
 static void submit_start_others(struct engine *e, struct engine_task *tasks,
 				size_t n)
 {
@@ -217,8 +220,9 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 	return engine_submit(e, __func__, batch_id, entries, count, NULL);
 }
 
-/* Finds the peer of the first request, which is the target of the
- * notification. */
+/* Sets sub->peer to the process of the segment with that id, which receives the
+ * notification, and takes a reference to it. Returns 0 or the code of the
+ * public call. */
 static int submission_target(struct engine *e, const char *call,
 			     segment_id_t id, struct engine_submission *sub)
 {
@@ -239,8 +243,9 @@ static int submission_target(struct engine *e, const char *call,
 }
 
 /*
- * Creates the notification before anything is submitted, so that it cannot fail
- * for lack of memory or room after the data has been written.
+ * Creates the notification. This is done before the requests are submitted, so
+ * that the notification cannot fail for lack of memory, or because a queue is
+ * full, after the data has been written.
  */
 static int submission_note(struct engine *e, const char *call, segment_id_t id,
 			   const struct notify_msg *msg,

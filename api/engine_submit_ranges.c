@@ -14,12 +14,12 @@
 #include "api/engine_transport.h"
 #include "api/transport_bounce.h"
 
-/* Smallest and greatest size of one element, bytes. In release 0.1.0 the struct
- * had no cookie. */
+/* Smallest and greatest size of one element of the caller's array, bytes. In
+ * release 0.1.0 struct te_request had no member cookie. */
 #define SUBMIT_ELEM_MIN offsetof(struct te_request, cookie)
 #define SUBMIT_ELEM_MAX 4096
 
-/* The place of an error, for the error record. */
+/* The call and the request that an error record names. */
 struct submit_at {
 	const char *call; /* name of the public function */
 	size_t i;	  /* index of the request, or SUBMIT_CALL */
@@ -30,7 +30,8 @@ struct submit_at {
 static int submit_fail(struct submit_at at, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Stores the error record as the thread's last error. Returns code. */
+/* Stores an error record with that text as the thread's last error. Returns
+ * code. */
 static int submit_fail(struct submit_at at, int code, const char *fmt, ...)
 {
 	va_list ap;
@@ -58,7 +59,8 @@ static int submit_fail_piece(struct submit_at at, const char *side, uint32_t k,
 			   (unsigned long long)length);
 }
 
-/* Checks the local ranges. Sets *sum to their total length. */
+/* Checks the form of the local ranges. Sets *sum to their total length. Returns
+ * 0, or the code of te_submit after storing the error record. */
 static int submit_local_bytes(const struct te_request *r, struct submit_at at,
 			      uint64_t *sum)
 {
@@ -214,8 +216,9 @@ static bool submit_on_gpu(const struct te_request *r,
 	return false;
 }
 
-/* Changes the kind of memory of a request with TE_REQ_BOUNCE if a local range
- * is not registered. Returns 0, or 3 if the memory cannot be used. */
+/* Called for a request with TE_REQ_BOUNCE. If a local range is not registered,
+ * sets target->kind so that a transport with bounce buffers is chosen. Returns
+ * 0, or 3 if a local range cannot be used. */
 static int submit_unregistered(struct engine *e, const struct te_request *r,
 			       struct engine_target *target)
 {
@@ -247,7 +250,8 @@ static int submit_route(struct engine *e, struct engine_task *t,
 	for (via = target->vias->via; via < end; via++) {
 		if (!(via->by->takes & target->kind))
 			continue;
-		/* files and GPU memory take one range on either side only */
+		/* the transports for files and GPU memory accept only one range
+		 * on each side */
 		if (!via->by->prepare_ranges)
 			return 8;
 		ret = via->by->prepare_ranges(e, t, r, target, via->at);
@@ -274,9 +278,9 @@ static int submit_fail_no_rail(struct submit_at at)
 		"an atomic needs a rail, and no rail reaches the target");
 }
 
-/* Returns true if transports reach the segment, but none of them executes
- * atomics. Returns false for a file segment, whose refusal has another
- * reason. */
+/* Returns true if the request is an atomic that is refused because no rail
+ * reaches the segment. Returns false for a file segment, because files have no
+ * atomics even with a rail. */
 static bool submit_no_rail(const struct te_request *r,
 			   const struct engine_target *target)
 {
@@ -292,8 +296,8 @@ static bool submit_no_rail(const struct te_request *r,
 	return true;
 }
 
-/* Finds out why a request of valid form was refused, and stores the error
- * record. Returns code. */
+/* Stores the error record of a request of valid form that was refused with
+ * "code", after finding out the reason. Returns code. */
 static int submit_explain(struct engine *e, const struct te_request *r,
 			  struct submit_at at, int code)
 {
@@ -362,7 +366,7 @@ static int submit_one(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-/* Reads an element of the caller's array. Returns false if a field that this
+/* Reads element i of the caller's array. Returns false if a member that this
  * version does not know is not 0. */
 static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 			struct te_request *r)
@@ -390,8 +394,8 @@ static size_t submit_first_atomic(const void *reqs, size_t elem_size, size_t n)
 	return i;
 }
 
-/* Stores the error record if no task was started. The data plane does not
- * report which request is the cause. */
+/* Stores the error record of a submission whose tasks could not be started. The
+ * data plane does not report which request is the cause. Returns code. */
 static int submit_fail_start(struct engine *e, const char *call,
 			     const void *reqs, size_t elem_size, size_t n,
 			     int code)
@@ -418,7 +422,8 @@ static int submit_fail_start(struct engine *e, const char *call,
 	return engine_refuse_code(call, SUBMIT_CALL, code);
 }
 
-/* Frees tasks that were prepared and will not start. */
+/* Calls drop of the transport for n tasks that were prepared and will not
+ * start. */
 static void submit_undo(struct engine_task *tasks, size_t n)
 {
 	size_t i;

@@ -49,8 +49,8 @@ bool engine_target_needs_slot(const struct engine_target *target, uint64_t addr,
 	const struct tei_meta_buffer *b;
 	uint64_t have;
 
-	/* if memory is not published, its transport refuses the request
-	 * later */
+	/* memory that is not published counts as host memory; the transport
+	 * refuses the request later */
 	for (; target->gpu && len; addr += have, len -= have) {
 		b = tei_meta_desc_find(target->gpu, addr, 1);
 		if (!b)

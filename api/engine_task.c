@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tasks: their initialization and their ends, and the notification that the
- * last end of a submission sends.
+ * Initializes and ends tasks. When the last task of a submission ends, sends
+ * the notification of the submission.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ void engine_submission_free(struct engine *e, struct engine_submission *sub)
 	free(sub);
 }
 
-/* Counts the end of a task of the submission. The last end sends the
- * notification. */
+/* Counts a task of the submission that ends. When the last task ends, sends the
+ * notification if all tasks are COMPLETED, and frees the submission. */
 static void submission_step(struct engine *e, struct engine_submission *sub,
 			    int status)
 {
@@ -42,8 +42,7 @@ static void submission_step(struct engine *e, struct engine_submission *sub,
 	if (__atomic_sub_fetch(&sub->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	if (!__atomic_load_n(&sub->failed, __ATOMIC_RELAXED)) {
-		/* the functions that are called take ownership of out and
-		 * note */
+		/* the called function takes ownership of out or note */
 		if (sub->out)
 			tei_rail_outgoing_queue(sub->out);
 		else

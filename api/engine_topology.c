@@ -27,8 +27,8 @@ static void topology_pci(const char *text, struct tei_topo_pci *pci)
 	pci->fn = (uint8_t)fn;
 }
 
-/* Describes the NICs of the rails for the topology. Returns their number or
- * -1. */
+/* Describes the rails in rails[] and their NICs in nics[], for the discovery of
+ * the topology. Returns their number, or -1 after an error. */
 static int topology_nics(struct engine *e, struct tei_rail_desc *rails,
 			 struct tei_topo_nic_desc *nics)
 {
@@ -38,7 +38,8 @@ static int topology_nics(struct engine *e, struct tei_rail_desc *rails,
 		if (tei_rail_describe(e->dp, i, &rails[i]))
 			return -1;
 		if (!rails[i].open || rails[i].hidden) {
-			/* the rail was uninstalled or replaced; it keeps its
+			/* gives the rail a name that no NIC has, because the
+			 * rail was uninstalled or replaced but keeps its
 			 * index */
 			snprintf(rails[i].name, sizeof(rails[i].name),
 				 "uninstalled-%zu", i);

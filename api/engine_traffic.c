@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Counting the copies inside this host.
- */
+/* Counts the copies inside this host. */
 #include "api/engine_int.h"
 
 static void traffic_add(uint64_t *counter, uint64_t n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Installing transports, by name or by discovery.
+ * Installs and uninstalls transports: those that the application names, or
+ * those that match the devices of this host.
  */
 #include <stdio.h>
 #include <string.h>
@@ -120,9 +121,9 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 		tei_mutex_unlock(&e->control);
 		tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 			     "transport \"%.32s\" is not installed", proto);
-		return 0; /* returns 0, as Mooncake does */
+		return 0; /* not an error, as in Mooncake */
 	}
-	/* running tasks may end without being cancelled until then */
+	/* until this time, the transport waits for its tasks */
 	until = tei_now_ns() +
 		e->settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
 	ret = t->by->uninstall(e, proto, until, &err);

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* This transport is linked into the unit tests only. In the library its row is
- * NULL. */
+/* This transport is linked into the unit tests only. In the library the symbol
+ * is undefined, so the element of the table is NULL. */
 extern const struct engine_transport_ops transport_store __attribute__((weak));
 
-/* The table, in order of precedence. A transport that moves its bytes through
- * others stands before them. */
+/* The table, in order of precedence. A transport that hands its bytes to others
+ * stands before them. */
 static const struct engine_transport_ops *const transports[] = {
 	&transport_staging, /* GPU memory of this process */
 	&transport_slot,    /* GPU memory of the target */

@@ -6,21 +6,22 @@
  * the transports that it will sleep (ENGINE_WAITER_SLEEPS), and sleeps on the
  * futex of its batch slot.
  *
- * No wake-up is lost: the waiter first counts itself in batch->pending and then
- * checks the status. The end of a task first publishes the status and then
- * lowers pending. So either the waiter sees the status, or the end sees the
- * waiter. A waiter for one task is woken by the end of that task, and by the
- * ends of tasks that share its futex bit. A waiter for the batch is woken only
- * by the last end. If no thread waits, the end of a task costs one atomic
+ * No wake-up is lost: a waiter first adds itself to the sleepers in
+ * batch->pending and then checks the status. The thread that ends a task first
+ * publishes the status and then lowers batch->pending. So either the waiter
+ * sees the status, or the other thread sees the sleeper and wakes it. A waiter
+ * for one task is woken by the end of that task, and by the ends of other tasks
+ * with the same futex bit. A waiter for the batch is woken only when the last
+ * task ends. If no thread waits, the end of a task costs one atomic
  * subtraction.
  *
- * te_wait_any counts its thread in pending of each of its batches and sleeps on
- * one futex of the engine, which every wake-up of a batch increments while such
- * a thread sleeps.
+ * A thread in te_wait_any adds itself to the sleepers of each of its batches,
+ * and sleeps on one futex of the engine. While there is such a thread, each
+ * wake-up of a batch increments this futex.
  *
- * The slot outlives the batch. While a waiter sleeps it holds no reference to
- * the batch. It looks the batch up by its id each time, so the batch may be
- * freed meanwhile.
+ * The slot outlives the batch. A waiter that sleeps has no reference to the
+ * batch. It looks the batch up by its id after each wake-up, so the batch may
+ * be freed meanwhile.
  */
 #include <sched.h>
 
@@ -45,8 +46,8 @@ static const struct tei_err wait_no_batch = {
 };
 
 enum wait_state {
-	WAIT_ON, /* the wait continues, because a task has not
-		  * ended */
+	WAIT_ON, /* the wait continues, because the task or a task of the batch
+		  * has not ended */
 	WAIT_ENDED,
 	WAIT_REFUSED, /* a batch or the task does not exist */
 };
@@ -58,10 +59,10 @@ struct wait {
 	size_t n;    /* number of elements of ids */
 	bool any;    /* the call is te_wait_any; if false, n
 		      * is 1 */
-	size_t task; /* index of the task, or
-		      * ENGINE_WAIT_ALL */
+	size_t task; /* index of the task; ENGINE_WAIT_ALL: all tasks */
 	uint64_t deadline_ns;
-	struct transfer_status status; /* status at the last check */
+	struct transfer_status status; /* status of the task or batch when it
+					* was last checked */
 	size_t at;		       /* index in ids of the batch that has
 					* ended */
 };
@@ -116,8 +117,9 @@ void engine_wait_unexpect(struct engine_batch *b, uint32_t n)
 		wait_wake(b, WAIT_BIT_WHOLE);
 }
 
-/* Wakes the threads that wait for this end. was is the value of pending before
- * the end. */
+/* Wakes the threads that wait for the end of the task with that index, or for
+ * the end of the batch. "was" is the value of b->pending before the task was
+ * subtracted. */
 static void wait_notify(struct engine_batch *b, uint64_t was, size_t task)
 {
 	bool last = (was & ENGINE_PENDING_LEFT) == 1;
@@ -165,10 +167,11 @@ static enum wait_state wait_check_task(struct wait *w, struct engine_batch *b)
 	return w->status.status == STATUS_WAITING ? WAIT_ON : WAIT_ENDED;
 }
 
-/* Checks a whole batch. Sums up the tasks only after the last end, because a
- * batch may have a million tasks. If the thread of the last end has not reported
- * it to the event file descriptors yet, reports it, so that te_ended_batches can
- * fetch the end when the wait has returned. */
+/* Checks whether all tasks of the batch have ended. Only if they have, computes
+ * the status of the batch from its tasks, because there may be a million of
+ * them. The thread that has ended the last task may not have reported the end
+ * of the batch to the event file descriptors yet. This function reports it, so
+ * that te_ended_batches can fetch it when the wait has returned. */
 static enum wait_state wait_check_all(struct wait *w, struct engine_batch *b)
 {
 	uint64_t pending = __atomic_load_n(&b->pending, __ATOMIC_SEQ_CST);
@@ -231,7 +234,8 @@ static enum wait_state wait_spin(struct wait *w)
 
 	engine_transports_waiter(e, ENGINE_WAITER_POLLS);
 	do {
-		/* the time for which this thread copies bytes does not count */
+		/* spins for the whole time again after this thread has copied
+		 * bytes */
 		if (engine_transports_progress(e))
 			until = tei_now_ns() + spin;
 		state = wait_check(w);
@@ -243,8 +247,9 @@ static enum wait_state wait_spin(struct wait *w)
 	return state;
 }
 
-/* Sleeps until a wake-up or the deadline. Returns false if the deadline has
- * passed. */
+/* Sleeps until a wake-up or the deadline. Returns false, without sleeping, if
+ * the deadline has passed. "seen" is the value of the futex before the batches
+ * were checked. */
 static bool wait_nap(const struct wait *w, uint32_t *word, uint32_t seen)
 {
 	if (w->deadline_ns != UINT64_MAX && tei_now_ns() >= w->deadline_ns)
@@ -253,8 +258,8 @@ static bool wait_nap(const struct wait *w, uint32_t *word, uint32_t seen)
 	return true;
 }
 
-/* Adds to the number of sleepers of each batch. The slots exist, because the
- * batches were checked before. */
+/* Adds "sleepers" to b->pending of each batch. The slots of the batches exist,
+ * because the batches were checked before. */
 static void wait_count(struct wait *w, uint64_t sleepers)
 {
 	struct engine_batch *b;
@@ -280,9 +285,9 @@ static enum wait_state wait_sleep(struct wait *w)
 	word = w->any ? &all->any_wakes
 		      : &engine_batch_slot(w->e, w->ids[0])->wakes;
 	engine_transports_waiter(w->e, ENGINE_WAITER_SLEEPS);
-	/* all->any is raised before the counts of the batches: if the end of a
-	 * task sees this sleeper in the count of its batch, it must also see it
-	 * in all->any */
+	/* all->any is raised before the sleepers of the batches: a thread that
+	 * ends a task and sees this sleeper in b->pending must also see it in
+	 * all->any */
 	__atomic_fetch_add(&all->any, w->any, __ATOMIC_SEQ_CST);
 	wait_count(w, me);
 	do {
@@ -304,8 +309,8 @@ static enum wait_state wait_run(struct wait *w)
 
 	if (state != WAIT_ON)
 		return state;
-	/* more threads that spin would take processor cores from threads that
-	 * have work */
+	/* the number of spinning threads is limited, because they take
+	 * processor cores from threads that have work */
 	spinning = __atomic_fetch_add(&e->waits.spinning, 1, __ATOMIC_RELAXED);
 	if (spinning < e->waits.max_spinning)
 		state = wait_spin(w);
@@ -315,8 +320,9 @@ static enum wait_state wait_run(struct wait *w)
 	return state;
 }
 
-/* Fills in the status after a timeout. The task may have ended at the last
- * moment. */
+/* Fills in the status after the deadline has passed. Returns TE_TIMED_OUT; or 0
+ * if the task or batch has ended at the last moment; or 1 if the batch was
+ * freed. */
 static int wait_timed_out(struct wait *w)
 {
 	struct engine_batch *b = engine_batch_lock(w->e, w->ids[0]);
@@ -378,8 +384,8 @@ uint64_t engine_wait_deadline(int64_t timeout_us)
 {
 	if (timeout_us < 0 || (uint64_t)timeout_us > INT64_MAX / TEI_NS_PER_US)
 		return UINT64_MAX;
-	/* 0 is a time in the past: the wait checks once, drives progress once
-	 * and returns */
+	/* returns the deadline 0 for timeout 0: the wait checks once, drives
+	 * progress once and returns */
 	return timeout_us ? tei_now_ns() + (uint64_t)timeout_us * TEI_NS_PER_US :
 			    0;
 }

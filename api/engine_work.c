@@ -3,8 +3,8 @@
  * Worker threads, and the queue of their jobs.
  *
  * For each segment name, at most one job runs at a time, so that a dead peer
- * does not block the jobs of other peers. Retried jobs, which may take longer,
- * occupy at most WORK_THREADS_AGAIN of the worker threads.
+ * cannot occupy all worker threads. Jobs that are repeated after a failure may
+ * take longer. They occupy at most WORK_THREADS_AGAIN of the worker threads.
  */
 #include "api/engine_work.h"
 
@@ -16,16 +16,18 @@
 #include "util/world.h"
 
 #define WORK_THREADS 4 /* greatest number of worker threads */
-/* greatest number of worker threads that run retried jobs */
+/* greatest number of worker threads that run jobs again after a failure */
 #define WORK_THREADS_AGAIN 2
 
-/* The jobs and the workers of an engine. */
+/* The jobs and the worker threads of an engine. */
 struct engine_works {
 	struct tei_mutex lock; /* leaf; guards the members below */
 	pthread_cond_t cond;
-	/* lists of engine_work.link */
+	/* jobs that wait, and jobs that are running, linked by
+	 * engine_work.link */
 	struct tei_list queued, running;
-	/* the job of each kind that is in queued, or NULL */
+	/* for each value of enum engine_work_single, the job that is in
+	 * `queued`, or NULL */
 	struct engine_work *single[ENGINE_WORK_SINGLES];
 	uint32_t nworkers, nidle;
 	bool stop;
@@ -61,8 +63,8 @@ static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->works->lock)
 	return n;
 }
 
-/* Returns the first job that a worker thread may do now, or NULL. Sets *wait to
- * the time until another job may be due. */
+/* Returns the first queued job that a worker thread may do now, or NULL. Sets
+ * *wait to the time after which to check again, ns. */
 static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 	TEI_REQUIRES(e->works->lock)
 {
@@ -84,8 +86,9 @@ static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 	return NULL;
 }
 
-/* Does a job. Jobs that had to wait for the end of this job are found by this
- * worker thread afterwards. */
+/* Does a job, with the lock released. Jobs for the same segment name have to
+ * wait meanwhile; this worker thread finds them when it calls work_next
+ * again. */
 static void work_do(struct engine *e, struct engine_work *w)
 	TEI_REQUIRES(e->works->lock)
 {
@@ -123,8 +126,8 @@ static void *work_main(void *arg)
 	return NULL;
 }
 
-/* Starts a worker thread if more jobs are queued than worker threads are idle.
- * If the thread cannot be started, the jobs wait. */
+/* Starts a worker thread if there are more queued jobs than idle worker
+ * threads. If the thread cannot be started, the jobs stay queued. */
 static void work_staff(struct engine *e) TEI_REQUIRES(e->works->lock)
 {
 	struct engine_work *w;
@@ -139,8 +142,9 @@ static void work_staff(struct engine *e) TEI_REQUIRES(e->works->lock)
 		e->works->nworkers++;
 }
 
-/* Returns true if the same job is already queued, so that w is not needed. If w
- * has fewer failed attempts, the queued job gets that number. */
+/* Returns true if the same job is already queued, so that w need not be queued.
+ * If w has fewer failed attempts than the queued job, the queued job gets the
+ * lower number. */
 static bool work_queued(struct engine *e, const struct engine_work *w)
 	TEI_REQUIRES(e->works->lock)
 {
@@ -160,8 +164,8 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 	return false;
 }
 
-/* Queues w and takes ownership of it. w is NULL if the caller was out of
- * memory; nothing is queued then. Returns false if w was not queued. */
+/* Queues w and takes ownership of it. w may be NULL, if the caller could not
+ * allocate it. Returns false if w was not queued. */
 static bool work_add(struct engine *e, struct engine_work *w)
 {
 	bool taken;
@@ -192,8 +196,8 @@ static struct engine_work *work_new(const struct engine_work_kind *kind)
 	return w;
 }
 
-/* If the job is already queued, makes it due at the earlier of the two times
- * and returns true. */
+/* If a job of that kind is already queued, returns true, after making the job
+ * due at due_ns if that is earlier. Otherwise returns false. */
 static bool work_hasten(struct engine *e, const struct engine_work_kind *kind,
 			uint64_t due_ns)
 {
@@ -214,7 +218,8 @@ void engine_work_at(struct engine *e, const struct engine_work_kind *kind,
 {
 	struct engine_work *w;
 
-	/* this is usually true, so that a registration allocates no memory */
+	/* usually the job is queued already; then a registration allocates no
+	 * memory here */
 	if (work_hasten(e, kind, due_ns))
 		return;
 	w = work_new(kind);

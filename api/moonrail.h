@@ -499,22 +499,22 @@ struct te_request {
  * Returns 0, or a positive code; then no task was added and te_last_error names
  * the request and the fault:
  *
- * 	1	the engine, batch or target does not exist; unknown opcode or
- * 		flag; no range, or too many; length 0; a range that wraps;
- * 		sides of different length; unaligned atomic; a field that the
- * 		opcode does not use is not 0
- * 	2	no room in the batch, or too many tasks queued
- * 	3	a local range outside registered memory; or in GPU memory, if
- * 		there are several ranges or it is the result of an atomic. With
- * 		TE_REQ_BOUNCE: a local range that is not mapped, or in GPU
- * 		memory; or a read into a range of which only a part is
- * 		registered, or that is registered for reading only
- * 	8	no transport or rail reaches the target; or several ranges or an
- * 		atomic for files or GPU memory; or TE_REQ_BOUNCE for files, for
- * 		GPU memory of this process, or for GPU memory of the target that
- * 		the rails cannot access
- * 	9	the deadline of the batch has passed
- * 	302	no memory
+ *	1	the engine, batch or target does not exist; unknown opcode or
+ *		flag; no range, or too many; length 0; a range that wraps;
+ *		sides of different length; unaligned atomic; a field that the
+ *		opcode does not use is not 0
+ *	2	no room in the batch, or too many tasks queued
+ *	3	a local range outside registered memory; or in GPU memory, if
+ *		there are several ranges or it is the result of an atomic. With
+ *		TE_REQ_BOUNCE: a local range that is not mapped, or in GPU
+ *		memory; or a read into a range of which only a part is
+ *		registered, or that is registered for reading only
+ *	8	no transport or rail reaches the target; or several ranges or an
+ *		atomic for files or GPU memory; or TE_REQ_BOUNCE for files, for
+ *		GPU memory of this process, or for GPU memory of the target that
+ *		the rails cannot access
+ *	9	the deadline of the batch has passed
+ *	302	no memory
  */
 int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	      const struct te_request *reqs, size_t elem_size, size_t count,
