@@ -8,13 +8,14 @@
  *
  * Threads: a struct tei_topo is constant after its creation, so any thread may
  * read it; the owner frees it after the last reader. All other functions may be
- * called from any thread. Nothing here is meant for the data path: discovery
- * reads files and allocates, and look-ups compare strings. Resolve a buffer's
- * location once, at registration.
+ * called from any thread. The functions are too slow to be called for each
+ * transfer: a discovery reads files and allocates memory, and a look-up
+ * compares strings. Callers look up the location of a buffer once, when it is
+ * registered.
  *
  * Errors: functions return 0 or an enum tei_code. Functions with the parameter
- * struct tei_err *err log the error record; err may be NULL. Outputs are
- * written only on success.
+ * struct tei_err *err log the error record; err may be NULL. A function that
+ * fails does not change its output parameters.
  */
 
 #include <sched.h>
@@ -26,54 +27,56 @@
 struct tei_err;
 struct tei_topo;
 
-#define TEI_TOPO_NAME		64	/* longest name with its NUL, bytes */
+#define TEI_TOPO_NAME		64	/* longest name including the
+					 * terminator, bytes */
 #define TEI_TOPO_MAX_NICS	256
 #define TEI_TOPO_MAX_LOCATIONS	2048
 #define TEI_TOPO_MAX_TEXT	(1u << 20)	/* longest JSON matrix, bytes */
-#define TEI_TOPO_MAX_PARTS	256	/* parts of a segmented region */
-#define TEI_TOPO_ANY		"*"	/* the unknown location */
+#define TEI_TOPO_MAX_PARTS	256	/* largest number of parts of a location
+					 * "segments:…" */
+#define TEI_TOPO_ANY		"*"	/* location of memory of which nothing
+					 * is known */
 
 struct tei_topo_pci {
-	bool known;		/* false: the other members are invalid */
+	bool known;		/* if false, the other members are invalid */
 	uint32_t domain;
 	uint8_t bus;
-	uint8_t dev;		/* 0 to 31 */
-	uint8_t fn;		/* 0 to 7 */
+	uint8_t dev;		/* device number, 0 to 31 */
+	uint8_t fn;		/* function number, 0 to 7 */
 };
 
-/*
- * Description of one NIC by the data plane. Owned by the caller; its contents
- * are copied.
- */
+/* Describes one NIC for the creation of a topology. The caller owns the struct;
+ * its contents are copied. */
 struct tei_topo_nic_desc {
-	const char *name;	/* name of the rail, as in the matrix */
+	const char *name;	/* name of the rail, which the matrix uses
+				 * too */
 	const char *device;	/* name of the netdev or RDMA device; NULL if it
 				 * is the same as the name of the rail */
-	struct tei_topo_pci pci;	/* address that libfabric reports
+	struct tei_topo_pci pci;	/* PCI address that libfabric reports
 					 * (fi_nic) */
-	uint64_t speed;		/* bits per second; 0 if unknown */
-	bool off;		/* the NIC is never used, but has an index */
+	uint64_t speed;		/* link speed, bits/s; 0 if unknown */
+	bool off;		/* the NIC is never used; it still has an
+				 * index */
 };
 
 /* A NIC of a topology. */
 struct tei_topo_nic {
 	char name[TEI_TOPO_NAME];
-	char pci[16];		/* "0000:17:00.0", or "" */
-	int numa_node;		/* -1 if unknown */
-	uint64_t speed;		/* bits per second; 0 if unknown */
+	char pci[16];		/* PCI address such as "0000:17:00.0", or "" if
+				 * unknown */
+	int numa_node;		/* NUMA node, -1 if unknown */
+	uint64_t speed;		/* link speed, bits/s; 0 if unknown */
 	bool off;		/* the NIC is never used */
 };
 
-/* One GPU, numbered as the CUDA driver does. */
+/* One GPU, with the number that the CUDA driver gives it. */
 struct tei_topo_gpu {
 	unsigned int ordinal;	/* N of "cuda:N" */
 	struct tei_topo_pci pci;
 };
 
-/*
- * Options of a discovery. All zero means this machine. Owned by the caller; not
- * used after the call.
- */
+/* Options of a discovery. If all members are zero, this machine is examined.
+ * The caller owns the struct, which is not used after the call. */
 struct tei_topo_opts {
 	const char *xml_path;	/* hwloc XML file to read instead of this
 				 * machine; NULL means the file HWLOC_XMLFILE if
@@ -81,33 +84,32 @@ struct tei_topo_opts {
 				 * machine */
 	const char *sysfs;	/* root of sysfs; NULL means "/sys", or none if
 				 * hwloc describes another machine */
-	const struct tei_topo_gpu *gpus;	/* GPUs that the driver lists;
-						 * if NULL, the GPUs that hwloc
-						 * lists are used */
+	const struct tei_topo_gpu *gpus;	/* GPUs that the CUDA driver
+						 * lists; if NULL, the GPUs that
+						 * hwloc lists are used */
 	size_t gpu_count;			/* number of elements of gpus */
 };
 
 /* --- creation ------------------------------------------------------------ */
 
-/*
- * Creates a topology without a matrix: every location is "*". Returns
- * TEI_ERR_INVALID for an empty, too long or duplicate name, or too many NICs.
- */
+/* Creates a topology in which nothing is known about distances: it has no
+ * location except "*". Returns TEI_ERR_INVALID if a name is empty, too long or
+ * not unique, or if there are too many NICs. */
 int tei_topo_create(const struct tei_topo_nic_desc *nics, size_t count,
 		    struct tei_topo **out, struct tei_err *err);
 
 /*
- * Creates a topology of the NICs, in the order given, with their distances. It
- * has a location "cpu:N" per NUMA node and "cuda:N" per GPU. For each location,
- * near NICs are preferred and the others are accessible. A NIC is near a NUMA
- * node if it is attached to that node. The NICs near a GPU are those that share
- * the deepest PCI bridge with it; if none shares a bridge, those attached to
- * the GPU's NUMA node.
+ * Creates a topology of the given NICs, in their order, and finds out their
+ * distances. It has a location "cpu:N" per NUMA node and "cuda:N" per GPU. For
+ * each location, the near NICs are preferred, and all other NICs are
+ * accessible. A NIC is near a NUMA node if it is attached to that node. The
+ * NICs near a GPU are those that share the deepest PCI bridge with it; if none
+ * shares a bridge, those attached to the GPU's NUMA node.
  *
  * A distance that cannot be determined counts as unknown and is not an error.
- * If all distances are unknown, all NICs are preferred. Returns the errors of
- * tei_topo_create, or TEI_ERR_MEMORY. opts may be NULL. Blocks while hwloc runs
- * (about 10 ms).
+ * If all distances are unknown, all NICs are preferred. Returns 0, an error of
+ * tei_topo_create, or TEI_ERR_MEMORY. If opts is NULL, this machine is
+ * examined. Blocks while hwloc runs (about 10 ms).
  */
 int tei_topo_discover(const struct tei_topo_nic_desc *nics, size_t count,
 		      const struct tei_topo_opts *opts, struct tei_topo **out,
@@ -122,8 +124,8 @@ int tei_topo_discover_all(const struct tei_topo_opts *opts,
 			  struct tei_topo **out, struct tei_err *err);
 
 enum {	/* flags of tei_topo_parse */
-	TEI_TOPO_STRICT = 1,	/* fail if the matrix names a NIC that base
-				 * lacks */
+	TEI_TOPO_STRICT = 1,	/* fail if the matrix names a NIC that "base"
+				 * does not have */
 };
 
 /*
@@ -132,13 +134,14 @@ enum {	/* flags of tei_topo_parse */
  * If base is NULL, the topology has the NICs that the matrix names, in order of
  * first appearance. Otherwise it has base's NICs with their indices, properties
  * and off flags. A NIC of base that the matrix does not name is switched off,
- * unless the matrix names no NIC at all, as {}. A name that base lacks is
- * skipped with a warning. With TEI_TOPO_STRICT, or if base lacks all names, the
- * function returns TEI_ERR_NO_DEVICE instead.
+ * unless the matrix names no NIC at all, as {}. If base does not have a NIC
+ * that the matrix names, this name is skipped with a warning. With
+ * TEI_TOPO_STRICT, or if base has none of the named NICs, the function returns
+ * TEI_ERR_NO_DEVICE instead.
  *
  * A NIC that is named twice for a location counts once, at its first position.
- * An entry "*" only serves to name NICs: the location "*" always contains every
- * NIC, and all are preferred.
+ * If the matrix has a location "*", only the names of its NICs are used: all
+ * NICs that are not off are always preferred for "*".
  *
  * Returns TEI_ERR_JSON, with the reason and the position, for malformed text, a
  * wrong structure, a duplicate location, invalid names or a text beyond the
@@ -155,10 +158,8 @@ void tei_topo_free(struct tei_topo *topo);
 
 size_t tei_topo_nic_count(const struct tei_topo *topo);
 
-/*
- * Returns the NIC, which belongs to the topology, or NULL if index is out of
- * range.
- */
+/* Returns the NIC at an index, or NULL if index is out of range. The topology
+ * owns the NIC. */
 const struct tei_topo_nic *tei_topo_nic(const struct tei_topo *topo,
 					size_t index);
 
@@ -171,24 +172,25 @@ int tei_topo_find_nic(const struct tei_topo *topo, const char *name);
 size_t tei_topo_location_count(const struct tei_topo *topo);
 const char *tei_topo_location(const struct tei_topo *topo, size_t index);
 
-/* Position of a location in the machine. */
+/* Where a location is in the machine. */
 struct tei_topo_place {
-	int numa_node;		/* -1 if unknown */
+	int numa_node;		/* NUMA node, -1 if unknown */
 	char pci[16];		/* PCI address of a GPU, such as "0000:17:00.0",
 				 * or "" */
 };
 
-/* Gets the position of the location at an index. Returns false, and writes
- * nothing, if index is out of range. */
+/* Gets NUMA node and PCI address of the location at an index. Returns false,
+ * and writes nothing, if index is out of range. */
 bool tei_topo_location_place(const struct tei_topo *topo, size_t index,
 			     struct tei_topo_place *place);
 
 /*
- * Gets the NIC indices for a location. The arrays belong to the topology. NICs
- * that are switched off are in neither array. An unknown or NULL location
- * counts as "*": every NIC is preferred. If no NIC is near, the accessible ones
- * are returned as preferred, so n_preferred is 0 only if every NIC is off.
- * Returns true if the location is known.
+ * Gets the indices of the preferred and of the accessible NICs for a location.
+ * The arrays belong to the topology. NICs that are switched off are in neither
+ * array. An unknown or NULL location counts as "*": every NIC is preferred. If
+ * the location has no preferred NIC, the accessible ones are returned as
+ * preferred. So *n_preferred is 0 only if every NIC is off. Returns true if the
+ * topology has the location.
  */
 bool tei_topo_lookup(const struct tei_topo *topo, const char *location,
 		     const uint32_t **preferred, size_t *n_preferred,
@@ -201,32 +203,28 @@ enum tei_topo_rank {
 				 * not list it for this location */
 };
 
-/*
- * Does the same as tei_topo_lookup, but writes one enum tei_topo_rank for each
- * NIC index to ranks[0..n). Elements beyond the last NIC become TEI_TOPO_OFF.
- */
+/* Writes to ranks[i] how NIC i ranks for a location (enum tei_topo_rank), for i
+ * from 0 to n - 1. If there is no NIC i, its rank is TEI_TOPO_OFF. The location
+ * is looked up as in tei_topo_lookup. */
 void tei_topo_ranks(const struct tei_topo *topo, const char *location,
 		    uint8_t *ranks, size_t n);
 
 /*
  * Writes the matrix as JSON on one line, in a stable order. NICs that are
- * switched off are omitted. "*" is present only if some NIC is at no other
- * location. The caller frees *text with free(). Returns 0 or TEI_ERR_MEMORY.
+ * switched off are omitted. The location "*" is written only if a NIC is listed
+ * at no other location. The caller frees *text with free(). Returns 0 or
+ * TEI_ERR_MEMORY.
  */
 int tei_topo_json(const struct tei_topo *topo, char **text);
 
-/*
- * Writes a readable table of the NICs and the matrix, truncated to len bytes
- * with its terminator. Returns the length of the whole text. buf may be NULL if
- * len is 0.
- */
+/* Writes the NICs and the matrix as a table for people. The text is truncated
+ * so that it fits into len bytes with its terminator. Returns the length of the
+ * text without truncation. buf may be NULL if len is 0. */
 size_t tei_topo_text(const struct tei_topo *topo, char *buf, size_t len);
 
-/*
- * Returns true if name is in a comma list such as MC_TE_FILTERS. Compares
- * exactly, and ignores white space around elements. Returns true for every name
- * if the list is NULL or has no elements.
- */
+/* Returns true if name is in a comma list such as MC_TE_FILTERS. Upper and
+ * lower case differ; white space around an element is ignored. Returns true for
+ * every name if the list is NULL or has no elements. */
 bool tei_topo_filter(const char *list, const char *name);
 
 /*
@@ -245,11 +243,9 @@ int tei_topo_nic_node(const char *device, const char *pci);
  */
 int tei_topo_block_node(dev_t dev);
 
-/*
- * Maps `size` bytes of new memory. The memory is on the NUMA node if possible.
- * If node is negative, it may be on any node. The caller unmaps it with munmap.
- * Returns NULL if memory is short.
- */
+/* Maps `size` bytes of new memory. The memory is on the NUMA node if possible.
+ * If node is negative, the memory may be on any node. The caller unmaps it with
+ * munmap. Returns NULL if memory is short. */
 void *tei_topo_map(int node, size_t size);
 
 /*
@@ -261,16 +257,18 @@ bool tei_topo_node_cpus(int node, cpu_set_t *cpus);
 /* --- locations ----------------------------------------------------------- */
 
 enum tei_topo_where_kind {
-	TEI_TOPO_WHERE_ANY,	/* "*" */
-	TEI_TOPO_WHERE_CPU,	/* "cpu:N" */
-	TEI_TOPO_WHERE_CUDA,	/* "cuda:N" */
-	TEI_TOPO_WHERE_PARTS,	/* "segments:<page>:<n0>,<n1>…" */
+	TEI_TOPO_WHERE_ANY,	/* "*", or NULL */
+	TEI_TOPO_WHERE_CPU,	/* "cpu:N": a NUMA node */
+	TEI_TOPO_WHERE_CUDA,	/* "cuda:N": a GPU */
+	TEI_TOPO_WHERE_PARTS,	/* "segments:<page>:<n0>,<n1>…": equal parts on
+				 * several NUMA nodes */
 };
 
-/* A parsed location. Plain data. */
+/* A parsed location. The struct contains no pointers. */
 struct tei_topo_where {
 	enum tei_topo_where_kind kind;
-	int index;		/* N of "cpu:N" and "cuda:N", otherwise 0 */
+	int index;		/* number N of "cpu:N" or "cuda:N", otherwise
+				 * 0 */
 	uint64_t page;		/* page size of "segments:…", bytes, a power of
 				 * two; otherwise 0 */
 	unsigned int n_parts;	/* number of parts of "segments:…", at least 1;
@@ -279,9 +277,8 @@ struct tei_topo_where {
 						 * "segments:…" */
 };
 
-/*
- * Parses a location. NULL means "*". Returns TEI_ERR_INVALID with the reason.
- */
+/* Parses a location. NULL means "*". If the text is invalid, returns
+ * TEI_ERR_INVALID and writes the reason to err. */
 int tei_topo_where_parse(const char *text, struct tei_topo_where *out,
 			 struct tei_err *err);
 
@@ -309,7 +306,8 @@ int tei_topo_where_node(const struct tei_topo_where *where, uint64_t length,
 			uint64_t offset);
 
 /*
- * Finds the location of memory. Reads no byte and makes no page present.
+ * Finds the location of a range of memory. Does not access the memory, so no
+ * page becomes present.
  *
  * On a machine with several NUMA nodes, the result for a range of at least 64
  * pages is "segments:…" if a sample of 64 pages shows 2, 4, 8 or 16 equal parts
@@ -330,23 +328,24 @@ int tei_topo_locate(const void *addr, size_t len,
 struct tei_topo_maps;
 
 /*
- * Prepares queries about the mappings of this process. From Linux 6.11 on, each
- * query asks the kernel about its range only (PROCMAP_QUERY). On older kernels,
- * this call reads the list of mappings in /proc/self/maps up to the address
- * `until`, and later queries use that list. The caller frees *maps; only one
- * thread may use it. Returns TEI_ERR_UNSUPPORTED if /proc cannot be read, or
- * TEI_ERR_MEMORY.
+ * Prepares calls of tei_topo_maps_check. From Linux 6.11 on, each of these
+ * calls queries the kernel about its range only (PROCMAP_QUERY). On older
+ * kernels, tei_topo_maps_read reads the list of mappings in /proc/self/maps up
+ * to the address `until`, and the calls use that list. The caller frees *maps
+ * with tei_topo_maps_free. Only one thread may use *maps. Returns
+ * TEI_ERR_UNSUPPORTED if /proc cannot be read, or TEI_ERR_MEMORY.
  */
 int tei_topo_maps_read(uint64_t until, struct tei_topo_maps **maps);
 void tei_topo_maps_free(struct tei_topo_maps *maps);	/* NULL is ignored */
 
 enum tei_topo_access {
 	TEI_TOPO_UNMAPPED,		/* the range is not mapped */
-	TEI_TOPO_CLOSED,		/* neither readable nor writable */
+	TEI_TOPO_CLOSED,		/* the range is mapped, but neither
+					 * readable nor writable */
 	TEI_TOPO_READ_ONLY,
 	TEI_TOPO_WRITABLE,
-	TEI_TOPO_UNKNOWN,		/* the range is mapped; its access is
-					 * unknown */
+	TEI_TOPO_UNKNOWN,		/* the range is mapped; whether it can
+					 * be accessed is unknown */
 };
 
 /*

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Distances. The closeness of a NIC to a location is a number. 0 means that the
- * NIC is known to be far, 1 that its distance is unknown, 2 that it is on the
- * same NUMA node. A larger number is 2 plus the depth of the PCI bridge that
- * the NIC shares with the GPU. The NICs with the greatest closeness are
- * preferred if this closeness is at least 2, or if the closeness of every NIC
- * is unknown.
+ * Discovers the topology of a machine. The closeness of a NIC to a location is
+ * a number: 0 if the NIC is known to be far, 1 if its distance is unknown, 2 if
+ * it is on the same NUMA node. For a GPU, a closeness above 2 means that the
+ * NIC shares a PCI bridge with the GPU; it is 2 plus the depth of this bridge.
+ * The NICs with the greatest closeness are preferred if this closeness is at
+ * least 2, or if all distances are unknown.
  */
 
 #include <stdlib.h>
@@ -21,16 +21,19 @@
 enum {
 	TOPO_FAR = 0,
 	TOPO_UNKNOWN = 1,
-	TOPO_NEAR = 2,		/* same NUMA node; a GPU adds the depth of the
-				 * PCI bridge that it shares with the NIC */
+	TOPO_NEAR = 2,		/* on the same NUMA node. A NIC that shares a
+				 * PCI bridge with the GPU has this value plus
+				 * the depth of the bridge */
 };
 
-/* Working state of one discovery. */
+/* Data of one discovery while it runs. */
 struct topo_find {
 	struct topo_hw hw;
-	const char *sysfs;	/* NULL if sysfs must not be read */
+	const char *sysfs;	/* root of sysfs; NULL if sysfs must not be
+				 * read */
 	struct tei_topo *topo;
-	struct topo_spot *spots;	/* array with one entry per NIC */
+	struct topo_spot *spots;	/* where each NIC is; one entry per
+					 * NIC */
 	/* how close each NIC is to the location being examined: TOPO_FAR,
 	 * TOPO_UNKNOWN or at least TOPO_NEAR */
 	unsigned int *close;
@@ -40,11 +43,8 @@ struct topo_find {
 	struct topo_gpu gpus[TOPO_MAX_GPUS];
 };
 
-/*
- * Finds the hwloc object of a NIC. If hwloc describes another machine, the
- * object is searched by name first: the PCI address of the NIC belongs to this
- * machine.
- */
+/* Finds the hwloc object of a NIC. If hwloc describes another machine, searches
+ * by name first, because the PCI address of the NIC belongs to this machine. */
 static struct hwloc_obj *topo_find_obj(const struct topo_find *f,
 				       const struct tei_topo_pci *pci,
 				       const char *device)
@@ -146,10 +146,9 @@ static unsigned int topo_close_gpu(const struct topo_find *f,
 	return topo_close_node(f, nic, gpu->node);
 }
 
-/*
- * Adds the row of a location. f->close holds the closeness of every NIC. gpu is
- * NULL for a NUMA node.
- */
+/* Adds the row of a location to the topology. f->close must hold the closeness
+ * of every NIC to the location. gpu: the GPU of the location, or NULL if the
+ * location is a NUMA node. */
 static int topo_find_add(struct topo_find *f, const char *location, int node,
 			 struct hwloc_obj *gpu)
 {
@@ -209,10 +208,8 @@ static int topo_find_rows(struct topo_find *f)
 	return rc;
 }
 
-/*
- * Opens hwloc and selects the root of sysfs, or none if hwloc describes another
- * machine.
- */
+/* Allocates the data of a discovery and opens hwloc. Selects the root of sysfs,
+ * or no sysfs if hwloc describes another machine. */
 static int topo_find_open(const struct tei_topo_opts *opts,
 			  struct topo_find **out, struct tei_err *err)
 {
@@ -293,7 +290,9 @@ int tei_topo_discover(const struct tei_topo_nic_desc *nics, size_t count,
 	return rc;
 }
 
-/* Removes duplicate names, which hwloc may list; the first one stays. */
+/* Writes one entry to descs for each different name, in the order of the names,
+ * because hwloc may list a name several times. Returns the number of
+ * entries. */
 static size_t topo_unique(const char **names, size_t n,
 			  struct tei_topo_nic_desc *descs)
 {

@@ -14,10 +14,8 @@
 #include "topo/topo_int.h"
 #include "util/err.h"
 
-/*
- * Discovers the topology of the machine in an XML file, with NICs of the given
- * names. The list of names ends with NULL.
- */
+/* Discovers the topology of the machine that an XML file describes, with NICs
+ * of the given names. "names" ends with NULL. */
 static struct tei_topo *discover(const char *xml, const char *const *names)
 {
 	struct tei_topo_opts opts = { .xml_path = topo_test_data(xml) };
@@ -49,7 +47,7 @@ static void test_two_sockets_with_infiniband(void)
 	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 0), "cpu:0");
 	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 4), "cuda:2");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 mlx4_0 ib0|");
-	/* all NICs are equally far, so all are preferred */
+	/* all NICs are equally far from the location, so all are preferred */
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth0 mlx4_0 ib0|");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"),
 			       "eth0 mlx4_0 ib0|");
@@ -81,8 +79,8 @@ static void test_gpu_next_to_its_nic(void)
 
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth0 mlx5_0|lo");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 mlx5_0 lo|");
-	/* the only CUDA device that hwloc lists; the other GPUs are not CUDA
-	 * devices */
+	/* hwloc lists only one CUDA device, so the other GPUs have no
+	 * location */
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"), "mlx5_0|eth0 lo");
 	CU_ASSERT_EQUAL(tei_topo_location_count(topo), 3);
 	tei_topo_free(topo);
@@ -110,10 +108,8 @@ static void test_gpus_prefer_nics_of_their_switch(void)
 	tei_topo_free(topo);
 }
 
-/*
- * Appends "LOCATION":[[near],[other]] for eight NICs. The n NICs from first on
- * are near.
- */
+/* Appends "LOCATION":[[near],[other]] with eight NICs to text. The near NICs
+ * are the n NICs from number first on. */
 static void matrix_row(char *text, const char *location, int first, int n)
 {
 	int i;
@@ -148,7 +144,7 @@ static void test_the_matrix_of_eight_gpus_and_eight_nics(void)
 	snprintf(whole, sizeof(whole), "{%s}", expected);
 	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
 	CU_ASSERT_STRING_EQUAL(text, whole);
-	/* parsing the output gives the same matrix */
+	/* parsing the written matrix results in the same matrix */
 	CU_ASSERT_EQUAL_FATAL(tei_topo_parse(text, topo, TEI_TOPO_STRICT,
 					     &again, NULL), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_topo_json(again, &copy), 0);
@@ -275,7 +271,7 @@ static void test_nics_without_pci_are_preferred(void)
 	struct tei_topo *topo = discover("nopci.xml", names);
 	char *text;
 
-	/* the distance of the NIC is unknown */
+	/* nothing is known about the position of the NIC */
 	CU_ASSERT_EQUAL(tei_topo_nic(topo, 0)->numa_node, -1);
 	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 0)->pci, "");
 	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
@@ -344,7 +340,8 @@ static void test_discovery_on_this_machine_keeps_all_nics(void)
 
 static char sys_root[] = "/tmp/topo-sysfs-XXXXXX";
 
-/* Creates the file at path below the root, and the folders above it. */
+/* Creates a file below the simulated root of sysfs, and the folders above
+ * it. */
 static void sys_file(const char *path, const char *text)
 {
 	char full[512], *p;
@@ -496,10 +493,9 @@ static void sys_disk(unsigned int major, unsigned int minor, const char *folder)
 	sys_link(path, folder);
 }
 
-/*
- * Tests disks that have a node, disks whose parent device has a node, NVMe
- * namespaces with two controllers, and volumes on other disks.
- */
+/* Tests the nodes of disks: a disk that has a node, a disk of which a parent
+ * device has one, NVMe namespaces with two controllers, and volumes on other
+ * disks. */
 static void test_sysfs_tells_a_disk_s_node(void)
 {
 	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
@@ -512,7 +508,7 @@ static void test_sysfs_tells_a_disk_s_node(void)
 	snprintf(path, sizeof(path), "%s/nvme/nvme0/nvme0n1/nvme0n1p2", near);
 	sys_disk(259, 2, path);
 	sys_disk(254, 0, "devices/pci0000:00/0000:00:04.0/virtio1/block/vda");
-	/* a namespace with two controllers */
+	/* NVMe namespaces with two controllers */
 	sys_disk(259, 9, "devices/virtual/nvme-subsystem/s1/nvme1n1");
 	sys_file("devices/virtual/nvme-subsystem/s1/nvme1/numa_node", "1\n");
 	sys_file("devices/virtual/nvme-subsystem/s1/nvme2/numa_node", "1\n");
@@ -525,11 +521,11 @@ static void test_sysfs_tells_a_disk_s_node(void)
 	sys_disk(259, 12, "devices/virtual/nvme-subsystem/s3/nvme7n1");
 	sys_file("devices/virtual/nvme-subsystem/s3/nvme7/numa_node", "1\n");
 	sys_file("devices/virtual/nvme-subsystem/s3/nvme8/numa_node", "-1\n");
-	/* a namespace over TCP */
+	/* NVMe namespaces over TCP */
 	sys_disk(259, 11, "devices/virtual/nvme-fabrics/ctl/nvme5/nvme5n1");
 	sys_file("devices/virtual/nvme-fabrics/ctl/nvme5/numa_node", "-1\n");
 	sys_file("devices/virtual/nvme-fabrics/ctl/nvme6/numa_node", "1\n");
-	/* volumes */
+	/* volumes of the device mapper (dm) and of md */
 	sys_disk(253, 0, "devices/virtual/block/dm-0");
 	sys_file("devices/virtual/block/dm-0/slaves/x", "");
 	sys_disk(253, 1, "devices/virtual/block/dm-1");
@@ -574,10 +570,8 @@ static void sys_loop(unsigned int minor, const char *file)
 	sys_file(path, text);
 }
 
-/*
- * A loop device has the node of the disk that holds its file, if there is such
- * a disk.
- */
+/* Tests that a loop device has the node of the disk that holds its backing
+ * file. */
 static void test_sysfs_tells_a_loop_device_s_node(void)
 {
 	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
@@ -601,7 +595,8 @@ static void test_sysfs_tells_a_loop_device_s_node(void)
 	snprintf(path, sizeof(path), "%s/image (deleted)", sys_root);
 	sys_loop(4, path);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 4)), -1);
-	sys_loop(5, "/dev/null");	/* this device is not a disk */
+	sys_loop(5, "/dev/null");	/* /dev/null is a device, but not a
+					 * disk */
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 5)), -1);
 	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
 }

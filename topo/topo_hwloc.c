@@ -10,11 +10,9 @@
 #define TOPO_PCI_VGA		0x0300
 #define TOPO_PCI_3D		0x0302
 
-/*
- * Disables components of hwloc that would open displays, or initialise GPU
- * drivers in a process that may fork later. Also leaves out objects that do not
- * affect distances.
- */
+/* Disables components of hwloc that would open displays, or that would
+ * initialise GPU drivers in a process that may fork later. Also filters out
+ * objects that have no influence on distances. */
 static int topo_hw_configure(hwloc_topology_t t)
 {
 	static const char *const unwanted[] = {
@@ -128,10 +126,9 @@ struct tei_topo_pci topo_hw_pci(hwloc_obj_t obj)
 	return pci;
 }
 
-/*
- * Finds the NUMA nodes of a device. If the machine has several nodes and the
- * device is attached to all of them, the device is near none of them.
- */
+/* Finds the hwloc object and the NUMA nodes of a device. If the machine has
+ * several nodes and the device is attached to all of them, no node is near the
+ * device. */
 void topo_hw_spot(const struct topo_hw *hw, hwloc_obj_t obj,
 		  struct topo_spot *spot)
 {
@@ -215,7 +212,8 @@ size_t topo_hw_nodes(const struct topo_hw *hw, int *nodes, size_t max)
 
 /* --- GPUs ---------------------------------------------------------------- */
 
-/* Returns N of an OS device that is named prefixN, or -1. */
+/* Returns the number N of an OS device whose name is prefix followed by N, or
+ * -1 if the name has another form. */
 static int topo_hw_number(hwloc_obj_t obj, const char *prefix)
 {
 	size_t len = strlen(prefix);
@@ -280,7 +278,8 @@ static int topo_gpu_cmp(const void *pa, const void *pb)
 	return (x > y) - (x < y);
 }
 
-/* Gets the matching devices, numbered in the order of their PCI addresses. */
+/* Gets the devices of a type for which match returns true, in the order of
+ * their PCI addresses, as GPUs 0, 1, …. Returns their number, at most max. */
 static size_t topo_hw_gpus_by_bus(const struct topo_hw *hw,
 				  hwloc_obj_type_t type,
 				  bool (*match)(hwloc_obj_t),

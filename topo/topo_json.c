@@ -7,21 +7,24 @@
 #include "util/err.h"
 #include "util/log.h"
 
-#define TOPO_JSON_DEPTH	3	/* nesting of a matrix: object, pair, list */
+#define TOPO_JSON_DEPTH	3	/* levels of a matrix: object, pair of lists,
+				 * list of names */
 #define TOPO_JSON_HINT	"a matrix is {\"cpu:0\": [[\"near\"], [\"other\"]]}"
 
-/* Working state of one parse. */
+/* Data of one call of tei_topo_parse. */
 struct topo_parse {
 	const struct tei_topo *base;
 	unsigned int flags;
 	struct tei_err *err;
 	struct tei_topo *topo;
-	size_t n_names;		/* number of NIC names, with repetitions */
-	size_t n_unknown;	/* number of names that the base lacks */
-	struct topo_quote unknown;	/* first name that the base lacks */
-	bool named[TEI_TOPO_MAX_NICS];	/* the matrix names the NIC */
-	bool seen[TEI_TOPO_MAX_NICS];	/* the current row has the NIC
-					 * already */
+	size_t n_names;		/* number of names of NICs, counted with
+				 * repetitions */
+	size_t n_unknown;	/* number of names for which "base" has no
+				 * NIC */
+	struct topo_quote unknown;	/* the first of these names */
+	bool named[TEI_TOPO_MAX_NICS];	/* true if the matrix names the NIC */
+	bool seen[TEI_TOPO_MAX_NICS];	/* true if the current row already has
+					 * the NIC */
 };
 
 /* --- text ---------------------------------------------------------------- */
@@ -40,16 +43,15 @@ static int topo_json_at(struct tei_err *err, const char *text, const char *at,
 			    line, column);
 }
 
-/*
- * Returns what is wrong with the escape at p. A NUL would end a C string early.
- */
+/* Returns what is wrong with the escape sequence at p, or NULL. A NUL character
+ * is refused because it would end the C string early. */
 static const char *topo_json_escape(const char *p)
 {
 	return !strncmp(p, "\\u0000", 6) ? "NUL in a string" : NULL;
 }
 
-/* Checks the length of the text and the depth of its nesting before cJSON,
- * which is recursive, parses it. */
+/* Checks the length of the text and the depth of its nesting. This is necessary
+ * because cJSON, which parses the text afterwards, is recursive. */
 static int topo_json_scan(const char *text, struct tei_err *err)
 {
 	const char *p, *end = text + strnlen(text, TEI_TOPO_MAX_TEXT + 1);
@@ -106,11 +108,9 @@ static int topo_parse_fail(struct topo_parse *p, const char *location,
 			    topo_quote(location).text, what);
 }
 
-/*
- * Returns the index of the NIC with that name. If there is no base, adds a NIC
- * for a new name. Returns -1 if the base lacks the name, or -2 if there are too
- * many NICs.
- */
+/* Returns the index of the NIC with that name. If there is no base, adds a NIC
+ * if the name is new. Returns -1 if base has no such NIC, or -2 if there are
+ * too many NICs. */
 static int topo_parse_nic(struct topo_parse *p, const char *name)
 {
 	struct tei_topo *topo = p->topo;
@@ -147,8 +147,8 @@ static int topo_parse_name(struct topo_parse *p, const char *location,
 	return 0;
 }
 
-/* Checks one member "location": [[…], […]] of the matrix and collects the names
- * of its NICs. */
+/* Checks one member "location": [[…], […]] of the matrix. Looks up the names of
+ * its NICs, or adds these NICs. */
 static int topo_parse_entry(struct topo_parse *p, const cJSON *entry)
 {
 	const cJSON *list, *item;
@@ -258,8 +258,8 @@ static int topo_parse_tree(struct topo_parse *p, const cJSON *root)
 	return 0;
 }
 
-/* Creates a topology with the NICs of base. If base is NULL, it has no NICs yet,
- * and room for TEI_TOPO_MAX_NICS of them. */
+/* Creates a topology with the NICs of base. If base is NULL, the topology has
+ * no NICs yet, but memory for TEI_TOPO_MAX_NICS of them. */
 static struct tei_topo *topo_parse_start(const struct tei_topo *base)
 {
 	struct tei_topo *topo = topo_new(base ? base->n_nics :
@@ -329,7 +329,7 @@ static bool topo_json_row(const struct tei_topo *topo,
 			      row->n_accessible, pair);
 }
 
-/* Returns true if every NIC that is not off is in at least one row. */
+/* Returns true if every NIC that is not off is listed in at least one row. */
 static bool topo_json_covered(const struct tei_topo *topo)
 {
 	bool in[TEI_TOPO_MAX_NICS] = { false };
@@ -368,8 +368,9 @@ int tei_topo_json(const struct tei_topo *topo, char **text)
 		print = cJSON_PrintUnformatted(root);
 	cJSON_Delete(root);
 	if (print)
-		copy = strdup(print);	/* The caller uses free(). cJSON may
-					 * have another allocator. */
+		copy = strdup(print);	/* a copy, because the caller uses
+					 * free(), while cJSON may have another
+					 * allocator */
 	cJSON_free(print);
 	if (!copy)
 		return tei_err_fail(NULL, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,

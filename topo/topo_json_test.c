@@ -20,7 +20,8 @@ static struct tei_topo *json_good(const char *text,
 	return topo;
 }
 
-/* Parses the text and compares the matrix as JSON with expected. */
+/* Parses the text, writes the matrix as JSON again, and compares it with
+ * expected. */
 static void json_expect(const char *text, const struct tei_topo *base,
 			const char *expected)
 {
@@ -88,7 +89,7 @@ static void test_nics_never_named_are_off(void)
 	CU_ASSERT(tei_topo_nic(topo, 3)->off);
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "*"), "a b c|");
 	tei_topo_free(topo);
-	/* a matrix without names switches no NIC off */
+	/* a matrix that names no NIC switches no NIC off */
 	topo = json_good("{\"cpu:0\":[[],[]]}", base);
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "a b c d|");
 	tei_topo_free(topo);
@@ -194,7 +195,8 @@ static void test_malformed_text_is_refused(void)
 			TEI_ERR_INVALID);
 }
 
-/* Returns head, count times unit, then tail. The caller frees it. */
+/* Returns a text: head, then unit repeated count times, then tail. The caller
+ * frees the text. */
 static char *json_repeat(const char *head, const char *unit, size_t count,
 			 const char *tail)
 {
@@ -233,12 +235,12 @@ static void test_bounds_hold(void)
 	CU_ASSERT_EQUAL(tei_topo_parse(text, NULL, 0, &topo, NULL), 0);
 	tei_topo_free(topo);
 	free(text);
-	/* brackets in strings do not nest */
+	/* brackets within a string do not count as nesting */
 	text = json_repeat("{\"a\":[[\"", "[", 63, "\"],[]]}");
 	CU_ASSERT_EQUAL(tei_topo_parse(text, NULL, 0, &topo, NULL), 0);
 	tei_topo_free(topo);
 	free(text);
-	/* many names, few NICs */
+	/* the same NIC may be named many times */
 	text = json_repeat("{\"a\":[[\"b\"", ",\"a\"", 250000, "],[]]}");
 	CU_ASSERT_EQUAL(tei_topo_parse(text, NULL, 0, &topo, NULL), 0);
 	CU_ASSERT_EQUAL(tei_topo_nic_count(topo), 2);
@@ -246,7 +248,8 @@ static void test_bounds_hold(void)
 	free(text);
 }
 
-/* Returns {"n0": [["n0"], []], …}. The caller frees it. */
+/* Returns a matrix with the given numbers of locations and NICs: {"n0":
+ * [["n0"], []], …}. The caller frees it. */
 static char *json_numbered(unsigned int locations, unsigned int nics)
 {
 	char *text = NULL;
@@ -289,7 +292,8 @@ static unsigned int json_random(unsigned int *state)
 	return *state >> 8;
 }
 
-/* Replaces, drops or doubles one byte, or moves a part of the text. */
+/* Changes the text at random: replaces, removes or duplicates one byte, or
+ * moves a part of the text. */
 static void json_mutate(char *text, size_t *len, unsigned int *state)
 {
 	static const char bytes[] = "{}[]\",:\\u0 \n\x01\xff" "cn*";
@@ -312,7 +316,8 @@ static void json_mutate(char *text, size_t *len, unsigned int *state)
 	}
 }
 
-/* Text that parses must produce JSON that parses to the same matrix. */
+/* Returns false if the text can be parsed, but the JSON that is written for it
+ * does not result in the same matrix. */
 static bool json_fixpoint(const char *text)
 {
 	struct tei_topo *topo = NULL, *again = NULL;

@@ -14,8 +14,8 @@ static int topo_locate_query(unsigned long n, void **pages, int *status)
 	return move_pages(0, n, pages, NULL, status, 0) == 0 ? 0 : -1;
 }
 
-/* Returns the value that more than half of the non-negative elements have, or
- * -1 if there is no such value. */
+/* Returns the value that more than half of the elements >= 0 have, or -1 if
+ * there is no such value. */
 static int topo_majority(const int *v, size_t n)
 {
 	size_t present = 0, equal, i, k;
@@ -41,7 +41,8 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 	int status[TOPO_SAMPLE];
 
 	for (i = 0; i < n; i++) {
-		/* span is divided first, because span * i could overflow */
+		/* span is divided before it is multiplied, because span * i
+		 * could overflow */
 		uintptr_t k = n == 1 ? 0 : span / (n - 1) * i +
 					   span % (n - 1) * i / (n - 1);
 
@@ -54,9 +55,10 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 }
 
 /*
- * Returns the page number of sample i of n. The region is divided into n equal
- * intervals; sample i is at a pseudo-random page of interval i. Samples at
- * regular distances would not show that pages are interleaved over nodes.
+ * Returns the page number of sample i of n. The count pages from first on are
+ * divided into n equal intervals, and sample i is a pseudo-random page of
+ * interval i. Samples at regular distances could not show that pages are
+ * interleaved over nodes.
  */
 static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
 				  size_t n)
@@ -69,10 +71,9 @@ static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
 					   32) % size);
 }
 
-/*
- * Returns the node of most samples of a part. Sets *mixed if the samples are on
- * several nodes.
- */
+/* Returns the node of the majority of the n samples of a part, or the first
+ * node in them if there is no majority; -1 if no sampled page is present. Sets
+ * *mixed to true if the samples are on several nodes. */
 static int topo_part_node(const int *status, unsigned int n, bool *mixed)
 {
 	int most = topo_majority(status, n), any = most;
@@ -87,10 +88,9 @@ static int topo_part_node(const int *status, unsigned int n, bool *mixed)
 	return any;
 }
 
-/*
- * Finds the nodes of n equal parts from TOPO_PARTS_SAMPLE samples. Returns
- * false if too many parts are on several nodes, or if no page is present.
- */
+/* Finds the node of each of n equal parts from TOPO_PARTS_SAMPLE samples.
+ * Returns false if more than `some` parts are on several nodes, or if no
+ * sampled page is present. */
 static bool topo_parts_nodes(const int *status, unsigned int n, int *nodes,
 			     unsigned int some)
 {
@@ -103,7 +103,8 @@ static bool topo_parts_nodes(const int *status, unsigned int n, int *nodes,
 		nodes[i] = topo_part_node(status + i * per, per, &mixed);
 		several += mixed;
 	}
-	/* a part without a present page gets the node of an adjacent part */
+	/* a part of which no page is present gets the node of an adjacent
+	 * part */
 	for (i = 0; i < n; i++)
 		last = nodes[i] = nodes[i] < 0 ? last : nodes[i];
 	for (i = n; i-- > 0;)
@@ -155,7 +156,8 @@ bool topo_locate_parts(const void *addr, size_t len, size_t page,
 	return true;
 }
 
-/* Returns the only node of this machine, or -1 if it has several. */
+/* Returns the number of the only NUMA node of this machine, or -1 if there are
+ * several. */
 static int topo_only_node(void)
 {
 	int nodes[2] = { 0, 0 };
@@ -187,10 +189,8 @@ int tei_topo_locate(const void *addr, size_t len, char location[TEI_TOPO_NAME])
 
 /* --- location strings ---------------------------------------------------- */
 
-/*
- * Parses a decimal number at *p, without a leading zero and at most max, and
- * moves *p behind the number. Returns false for any other text.
- */
+/* Parses a decimal number at *p and moves *p behind it. Returns false if there
+ * is no number, or if the number has a leading zero or is above max. */
 static bool topo_number(const char **p, uint64_t max, uint64_t *out)
 {
 	const char *s = *p;
@@ -295,10 +295,9 @@ static void topo_where_name(const struct tei_topo_where *w, char *location)
 		snprintf(location, TEI_TOPO_NAME, "%s", TEI_TOPO_ANY);
 }
 
-/*
- * Returns the offset at which part i begins. A page belongs to the part of its
- * first byte, because a page is on one node.
- */
+/* Returns the offset at which part i begins. A page that contains the boundary
+ * between two parts belongs to the first of them, because a page is on one
+ * node. */
 static uint64_t topo_part_begin(const struct tei_topo_where *w,
 				uint64_t length, uint64_t i)
 {
@@ -309,10 +308,8 @@ static uint64_t topo_part_begin(const struct tei_topo_where *w,
 	return over ? at + (w->page - over) : at;
 }
 
-/*
- * Finds the part that holds the byte at offset. Returns false if the location
- * has no parts.
- */
+/* Finds the index of the part that holds the byte at offset. Returns false if
+ * the location has no parts. */
 static bool topo_where_which(const struct tei_topo_where *w, uint64_t length,
 			     uint64_t offset, uint64_t *part)
 {

@@ -74,7 +74,7 @@ static void test_samples_first_and_last_page(void)
 	CU_ASSERT_EQUAL(fake.n, 16);
 	CU_ASSERT_PTR_EQUAL(fake.pages[0], (void *)0x10000);
 	CU_ASSERT_PTR_EQUAL(fake.pages[15], (void *)(0x10000 + 999 * 4096UL));
-	/* the whole address space */
+	/* the range is the whole address space */
 	fake_locate(0, SIZE_MAX, node_three);
 	CU_ASSERT_PTR_EQUAL(fake.pages[0], NULL);
 	CU_ASSERT_PTR_EQUAL(fake.pages[15], (void *)(UINTPTR_MAX - 4095));
@@ -97,7 +97,8 @@ static int node_halves(uintptr_t page)
 	return page >= 0x10 + 500;
 }
 
-/* Eight parts on nodes 3 and 4; the fifth has no page. */
+/* Simulates eight equal parts on the nodes 3 and 4. The fifth part has no
+ * present page. */
 static int node_eighths(uintptr_t page)
 {
 	static const int nodes[] = { 3, 4, 4, 3, -ENOENT, 3, 3, 4 };
@@ -134,7 +135,7 @@ static void test_several_nodes_are_distinguished_by_parts(void)
 	CU_ASSERT(fake_parts(1000, node_ragged, text));
 	CU_ASSERT_STRING_EQUAL(text,
 			       "segments:4096:0,0,0,0,0,1,1,1,1,1,1,1,1,1,1,1");
-	/* every sampled page lies within the region */
+	/* all sampled pages must lie within the region */
 	CU_ASSERT_EQUAL(fake.n, TOPO_PARTS_SAMPLE);
 	CU_ASSERT((uintptr_t)fake.pages[0] >= 0x10000);
 	CU_ASSERT((uintptr_t)fake.pages[63] < 0x10000 + 1000 * 4096UL);
@@ -158,7 +159,8 @@ static void test_range_without_distinct_parts_is_left_whole(void)
 
 /* --- this machine -------------------------------------------------------- */
 
-/* Returns the node of a present page, or -1 if the kernel does not tell. */
+/* Returns the node of a present page, or -1 if the kernel does not report
+ * it. */
 static int node_of(void *page)
 {
 	int status = -1;
@@ -203,7 +205,7 @@ static void test_untouched_memory_stays_untouched(void)
 	else
 		CU_ASSERT_STRING_EQUAL(location, "*");
 	munmap(mem, len);
-	/* a range that is not mapped is not an error */
+	/* locating a range that is not mapped is not an error */
 	CU_ASSERT_EQUAL(tei_topo_locate(mem, len, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, 1, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, SIZE_MAX, location), 0);
@@ -324,21 +326,23 @@ static void test_a_part_begins_with_a_page(void)
 	struct tei_topo_where w;
 
 	tei_topo_where_parse("segments:4096:4,5,6", &w, NULL);
-	/* every part has whole pages, so no part is rounded up */
+	/* each part consists of whole pages, so the beginnings are not rounded
+	 * up */
 	part_is(&w, 6 * 4096, 8191, 0, "cpu:4", 8192);
 	part_is(&w, 6 * 4096, 8192, 1, "cpu:5", 16384);
-	/* parts at 4097 and 8194 are rounded up to the next pages */
+	/* the beginnings at 4097 and 8194 are rounded up to 8192 and 12288 */
 	part_is(&w, 3 * 4097, 0, 0, "cpu:4", 8192);
 	part_is(&w, 3 * 4097, 8191, 0, "cpu:4", 8192);
 	part_is(&w, 3 * 4097, 8192, 1, "cpu:5", 12288);
 	part_is(&w, 3 * 4097, 12288, 2, "cpu:6", 3 * 4097);
-	/* parts at 4095 and 8190 are rounded up */
+	/* the beginnings at 4095 and 8190 are rounded up to 4096 and 8192 */
 	part_is(&w, 3 * 4095, 4095, 0, "cpu:4", 4096);
 	part_is(&w, 3 * 4095, 4096, 1, "cpu:5", 8192);
 	part_is(&w, 3 * 4095, 8192, 2, "cpu:6", 3 * 4095);
-	/* the region is shorter than a page */
+	/* a region that is shorter than a page has one part */
 	part_is(&w, 10, 9, 0, "cpu:4", 10);
-	/* matches programs that bind huge pages and round the parts up */
+	/* programs that bind huge pages to nodes also round the beginnings
+	 * up */
 	tei_topo_where_parse("segments:2097152:0,1", &w, NULL);
 	part_is(&w, 5 * huge, 0, 0, "cpu:0", 3 * huge);
 	part_is(&w, 5 * huge, 3 * huge, 1, "cpu:1", 5 * huge);

@@ -5,7 +5,8 @@
 
 #include "topo/tei_topo.h"
 
-#define MAP_NODES	1024	/* largest number of nodes of a kernel */
+#define MAP_NODES	1024	/* largest number of NUMA nodes that a kernel
+				 * supports */
 
 void *tei_topo_map(int node, size_t size)
 {
@@ -21,7 +22,8 @@ void *tei_topo_map(int node, size_t size)
 		return mem;
 	memset(bits, 0, sizeof(bits));
 	bits[bit / word] = 1ul << bit % word;
-	/* MPOL_PREFERRED falls back to other nodes */
+	/* with MPOL_PREFERRED, the kernel uses other nodes if this node has no
+	 * memory */
 	mbind(mem, size, MPOL_PREFERRED, bits, MAP_NODES, 0);
 	return mem;
 }

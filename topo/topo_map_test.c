@@ -10,7 +10,8 @@
 #define MAP_TEST_NODES	1024
 #define MAP_TEST_WORD	(8 * sizeof(unsigned long))
 
-/* Returns true if mem is zeroed memory that is writable up to its last byte. */
+/* Returns true if the memory is filled with zeros and can be written up to its
+ * last byte. */
 static bool map_usable(char *mem, size_t size)
 {
 	size_t i;
@@ -24,7 +25,8 @@ static bool map_usable(char *mem, size_t size)
 	return mem[0] == 0x5a && mem[size - 1] == 0x5a;
 }
 
-/* Returns the preferred node of the memory at mem, or -1 if it has none. */
+/* Returns the node on which the kernel prefers to allocate the memory at mem,
+ * or -1 if there is no such node. */
 static int map_wanted(char *mem)
 {
 	unsigned long bits[MAP_TEST_NODES / MAP_TEST_WORD];

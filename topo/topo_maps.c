@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Mappings of this process and their protection.
+ * Finds out which access this process has to its mappings.
  *
  * The protection is read from the kernel's list of mappings, which touches no
- * page. mincore and similar calls are not used: they report whether a page is
- * present, which does not matter here, and their results for device memory
- * (VM_PFNMAP) and huge pages differ between kernels.
+ * page. mincore and similar calls are not used, because they report whether a
+ * page is present, which does not matter here. Moreover, their results for
+ * device memory (VM_PFNMAP) and huge pages differ between kernels.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -28,9 +28,10 @@ struct maps_query {
 	uint64_t size;
 	uint64_t flags;
 	uint64_t addr;
-	uint64_t base, end;		/* result: bounds of the mapping */
-	uint64_t access;		/* result: MAPS_QUERY_… of the
+	uint64_t base, end;		/* result: start and end of the
 					 * mapping */
+	uint64_t access;		/* result: access to the mapping, bits
+					 * MAPS_QUERY_… */
 	uint64_t page_size, offset, inode;
 	uint32_t dev_major, dev_minor;
 	uint32_t name_size, build_id_size;
@@ -42,17 +43,15 @@ _Static_assert(sizeof(struct maps_query) == 104, "struct procmap_query");
 #define MAPS_QUERY		_IOWR('f', 17, struct maps_query)
 #define MAPS_QUERY_READABLE	1u
 #define MAPS_QUERY_WRITABLE	2u
-#define MAPS_QUERY_OR_NEXT	16u	/* flag: if no mapping contains addr,
-					 * return the next one */
+#define MAPS_QUERY_OR_NEXT	16u	/* flag of a query: if no mapping
+					 * contains addr, return the next one */
 
-/*
- * Contains either a file descriptor for queries, or a list of the mappings in
- * ascending order. In the list, adjacent mappings with the same access are
- * merged.
- */
+/* Contains either a file descriptor for PROCMAP_QUERY, or a list of the
+ * mappings in ascending order. In the list, adjacent mappings with the same
+ * access are merged. */
 struct tei_topo_maps {
 	int fd;				/* file descriptor of MAPS_FILE for
-					 * queries, or -1 */
+					 * PROCMAP_QUERY, or -1 */
 	struct topo_map {
 		uint64_t base, end;
 		enum tei_topo_access access;
@@ -92,10 +91,8 @@ static int maps_add(struct tei_topo_maps *m, uint64_t base, uint64_t end,
 	return 0;
 }
 
-/*
- * Parses one terminated line, "5591c0-5591d0 r--p …". *last gets the end of the
- * mapping.
- */
+/* Parses one terminated line of the list of mappings, "5591c0-5591d0 r--p …",
+ * and adds the mapping to m. *last gets the end of the mapping. */
 static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 {
 	char *rest;
@@ -110,8 +107,8 @@ static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 			maps_access(rest[1] == 'r', rest[2] == 'w'));
 }
 
-/* Reads the list of mappings up to the first one that ends at or above the
- * address `until`. */
+/* Reads the list of mappings into m, up to the first mapping that ends at or
+ * above the address `until`. */
 static int maps_parse(struct tei_topo_maps *m, int fd, char *buf,
 		      uint64_t until)
 {
@@ -171,7 +168,7 @@ static bool maps_find(const struct tei_topo_maps *m, uint64_t addr,
 
 /* --- the query ----------------------------------------------------------- */
 
-/* Does the same as maps_find, by a query of the kernel. */
+/* Does the same as maps_find, but queries the kernel (PROCMAP_QUERY). */
 static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
 {
 	struct maps_query q;
@@ -189,10 +186,8 @@ static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
 	return true;
 }
 
-/*
- * Returns true if the kernel supports the query: a query about this function's
- * own stack succeeds.
- */
+/* Returns true if the kernel supports PROCMAP_QUERY. Tests this with a query
+ * about the stack of this function. */
 static bool maps_answers(int fd)
 {
 	struct topo_map here;
@@ -244,10 +239,8 @@ void tei_topo_maps_free(struct tei_topo_maps *maps)
 
 /* --- without /proc ------------------------------------------------------- */
 
-/*
- * Returns true if all pages of the range are mapped. msync with MS_ASYNC only
- * checks this.
- */
+/* Returns true if all pages of the range are mapped. msync with MS_ASYNC checks
+ * only that. */
 static bool maps_synced(uint64_t base, uint64_t end)
 {
 	void *addr;
@@ -256,7 +249,8 @@ static bool maps_synced(uint64_t base, uint64_t end)
 	return !msync(addr, end - base, MS_ASYNC);
 }
 
-/* Finds the first unmapped page of [base, end) by binary search. */
+/* Returns the first unmapped page of [base, end), which it finds by binary
+ * search. The range must contain such a page. */
 static uint64_t maps_hole(uint64_t base, uint64_t end, uint64_t page)
 {
 	uint64_t half;
@@ -277,7 +271,8 @@ static enum tei_topo_access maps_guess(uint64_t addr, uint64_t last,
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), hole;
 	uint64_t from = addr / page * page, to = last / page * page + page;
 
-	if (to < from)			/* the last page of the address space */
+	if (to < from)			/* the addition overflows at the last
+					 * page of the address space */
 		to -= page;
 	if (from < to && maps_synced(from, to))
 		return TEI_TOPO_UNKNOWN;
@@ -290,7 +285,8 @@ static enum tei_topo_access maps_guess(uint64_t addr, uint64_t last,
 /* --- the answer ---------------------------------------------------------- */
 
 #ifdef __aarch64__
-/* The top byte of an address may hold a tag, which mappings do not have. */
+/* The top byte of an address may hold a tag, which the addresses of mappings do
+ * not have. */
 #define MAPS_ADDRESS	((UINT64_C(1) << 56) - 1)
 #else
 #define MAPS_ADDRESS	UINT64_MAX

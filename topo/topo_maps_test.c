@@ -5,7 +5,8 @@
 
 #include "topo/topo_int.h"
 
-#define MAPS_PAGE	65536	/* bytes, a multiple of every page size */
+#define MAPS_PAGE	65536	/* size of a test page, bytes; a multiple of
+				 * every page size */
 
 static char *maps_pages(size_t n)
 {
@@ -16,7 +17,8 @@ static char *maps_pages(size_t n)
 	return p;
 }
 
-/* Five pages: writable, read only, PROT_NONE, writable, not mapped. */
+/* Checks the access to five adjacent test pages: writable, read-only,
+ * PROT_NONE, writable, and not mapped. */
 static void maps_expect_five(const struct tei_topo_maps *maps, const char *p)
 {
 	uint64_t base = 0, end = 0;
@@ -107,10 +109,9 @@ static void test_hole_is_found_without_proc(void)
 	munmap(p + 4 * MAPS_PAGE, MAPS_PAGE);
 }
 
-/*
- * Makes every other page of a range read-only, so that each page is a mapping
- * of its own. The list of mappings is then longer than one read returns.
- */
+/* Tests a list of mappings that is longer than one read returns. Makes every
+ * second page of a range read-only, so that each page is a mapping of its
+ * own. */
 static void maps_thousands(bool query)
 {
 	struct tei_topo_maps *maps = NULL;

@@ -10,7 +10,8 @@
 #include "topo/topo_int.h"
 #include "util/thread.h"
 
-#define TOPO_SYS_DEPTH	4	/* maximum depth of stacked devices */
+#define TOPO_SYS_DEPTH	4	/* largest depth of devices that are stacked on
+				 * each other */
 
 /*
  * Reads the first line of a small file without its newline. Returns false if
@@ -49,8 +50,8 @@ static int topo_sys_node(const char *dir, const char *name, const char *leaf)
 	       (int)node : -1;
 }
 
-/* Gets the last PCI address in the path of the device that the symbolic link
- * dir/name/device refers to. */
+/* Gets the PCI address of a device: the last PCI address in the path that the
+ * symbolic link dir/name/device leads to. */
 static void topo_sys_pci(const char *dir, const char *name,
 			 struct tei_topo_pci *pci)
 {
@@ -89,10 +90,8 @@ static void topo_sys_take(const char *dir, const char *name,
 static void topo_sys_netdev(const char *dir, const char *name, int depth,
 			    struct topo_sys_nic *nic);
 
-/*
- * Gets the node of a bond, VLAN or bridge: the node of its lower devices, if
- * all of them are on one node.
- */
+/* Gets the node of a bond, VLAN or bridge. This is the node of its lower
+ * devices, if all of them are on the same node. */
 static void topo_sys_lower(const char *dir, const char *name, int depth,
 			   struct topo_sys_nic *nic)
 {
@@ -147,7 +146,7 @@ static void topo_sys_rdma(const char *dir, const char *netdir,
 	if (!nic->speed &&
 	    topo_sys_read(buf, sizeof(buf), dir, name, "ports/1/rate"))
 		nic->speed = topo_sys_rate(buf, 1000000000);
-	/* a software device has the node of its netdev */
+	/* an RDMA device in software has the node of its netdev */
 	if (nic->node < 0 && !nic->pci.known &&
 	    topo_sys_read(buf, sizeof(buf), dir, name, "parent") && *buf &&
 	    !strchr(buf, '/'))
@@ -222,10 +221,9 @@ int tei_topo_nic_node(const char *device, const char *pci)
 
 /* --- block devices ------------------------------------------------------- */
 
-/*
- * Returns the node of the device in the folder. If the device has no node,
- * returns the node of its nearest parent device that has one.
- */
+/* Returns the node of the device in the folder or, if this device has none, the
+ * node of its nearest parent device that has one. Returns -1 if there is
+ * none. */
 static int topo_sys_above(const char *folder)
 {
 	char path[TOPO_PATH], *slash;
@@ -243,9 +241,10 @@ static int topo_sys_above(const char *folder)
 
 static int topo_sys_disk(const char *sysfs, const char *folder, int depth);
 
-/* Returns the node of the component `name` of a device. Returns -1 if the node
- * is unknown, or -2 if the file `name` is not a component. sysfs is NULL if the
- * components are controllers and not disks. */
+/* Returns the node of one component of a device: the folder entry "name" in
+ * dir. Returns -1 if the node is unknown, or -2 if the entry is not a
+ * component. sysfs: NULL if the components are controllers, otherwise they are
+ * disks. */
 static int topo_sys_below_one(const char *sysfs, const char *dir,
 			      const char *name, int depth)
 {
@@ -265,8 +264,8 @@ static int topo_sys_below_one(const char *sysfs, const char *dir,
 	return node;
 }
 
-/* Returns the node that all components of a device have, or -1 if they have no
- * common node. */
+/* Returns the node that all components of a device have in common, or -1 if
+ * there is none. */
 static int topo_sys_below(const char *sysfs, const char *folder,
 			  const char *where, int depth)
 {
@@ -305,10 +304,8 @@ static int topo_sys_block(const char *sysfs, dev_t dev, int depth)
 	return node;
 }
 
-/*
- * Returns the node of the disk that holds the loop device's backing file, if
- * that file is visible to this process; otherwise returns -1.
- */
+/* Returns the node of the disk that holds the loop device's backing file.
+ * Returns -1 if it is unknown, or if this process cannot see the file. */
 static int topo_sys_loop(const char *sysfs, const char *folder, int depth)
 {
 	char file[TOPO_PATH];
@@ -322,9 +319,9 @@ static int topo_sys_loop(const char *sysfs, const char *folder, int depth)
 }
 
 /* Returns the node of a disk: the node of the disk itself or of a parent
- * device. If these have no node, returns the node of the disks of a volume, of
- * the disk with a loop device's backing file, or of the controllers of a
- * multipath NVMe namespace. */
+ * device. If these have no node, uses a node that all of the following have in
+ * common: the disks of a volume, the disk that holds a loop device's backing
+ * file, or the controllers of a multipath NVMe namespace. */
 static int topo_sys_disk(const char *sysfs, const char *folder, int depth)
 {
 	int node = topo_sys_above(folder);

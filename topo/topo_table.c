@@ -115,8 +115,8 @@ struct topo_row *topo_add_row(struct tei_topo *topo, const char *location)
 	return &topo->rows[topo->n_rows++];
 }
 
-/* Compares two locations by name. Numbers in the names are compared by value,
- * so cpu:2 is before cpu:10. */
+/* Compares two locations by name. Numbers in the names are compared by their
+ * value, so that cpu:2 comes before cpu:10. */
 static int topo_row_cmp(const void *pa, const void *pb)
 {
 	const char *a = ((const struct topo_row *)pa)->location;

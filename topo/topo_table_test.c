@@ -55,7 +55,7 @@ static void test_ranks_follow_the_matrix(void)
 	CU_ASSERT_EQUAL(ranks[1], TEI_TOPO_PREFERRED);
 	CU_ASSERT_EQUAL(ranks[2], TEI_TOPO_ACCESSIBLE);
 	CU_ASSERT_EQUAL(ranks[3], TEI_TOPO_OFF);
-	/* the array of ranks may be shorter than the list of NICs */
+	/* ranks may have fewer elements than there are NICs */
 	ranks[1] = 77;
 	tei_topo_ranks(topo, "*", ranks, 1);
 	CU_ASSERT_EQUAL(ranks[0], TEI_TOPO_PREFERRED);

@@ -13,19 +13,17 @@ extern const struct tei_test_case maps_cases[];
 extern const struct tei_test_case table_cases[];
 extern const struct tei_test_case text_cases[];
 
-/* Returns the path of a file in topo/testdata; valid until the next call. */
+/* Returns the path of a file in topo/testdata. The result is valid until the
+ * next call. */
 const char *topo_test_data(const char *file);
 
-/*
- * Returns the row of a location as tei_topo_lookup reports it, "a b|c":
- * preferred NICs, then accessible ones. Valid until the next call.
- */
+/* Returns the NICs that tei_topo_lookup reports for a location as text: first
+ * the preferred NICs, then "|", then the accessible ones, as in "a b|c". The
+ * result is valid until the next call. */
 const char *topo_test_row(const struct tei_topo *topo, const char *location);
 
-/*
- * Creates a topology with the NICs a, b, c, … and no distances. The caller
- * frees it.
- */
+/* Creates a topology with count NICs, named a, b, c and so on, whose distances
+ * are unknown. The caller frees it. */
 struct tei_topo *topo_test_letters(unsigned int count);
 
 #endif /* TEI_TOPO_TOPO_TEST_H */

@@ -4,8 +4,8 @@
 
 #include "topo/topo_int.h"
 
-/* The text written so far. used is the length of the whole text, including
- * bytes that did not fit into the len bytes of buf. */
+/* A text that is being written to buf, which has len bytes. used: length of the
+ * text, including the bytes that did not fit. */
 struct topo_out {
 	char *buf;
 	size_t len;

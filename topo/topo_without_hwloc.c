@@ -4,11 +4,9 @@
 #include "topo/topo_int.h"
 #include "util/log.h"
 
-/*
- * Built instead of topo_hwloc.c if the library was configured with
- * --disable-hwloc. NUMA nodes are then read from sysfs, PCI bridges are
- * unknown, and only the GPUs that the driver lists are known.
- */
+/* Replaces topo_hwloc.c if the library was configured with --disable-hwloc.
+ * Without hwloc, NUMA nodes are read from sysfs, PCI bridges are unknown, and
+ * only the GPUs that the CUDA driver lists are known. */
 
 bool topo_hw_built_in(void)
 {
