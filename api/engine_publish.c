@@ -13,8 +13,8 @@
  *
  *  - A text that lists the buffers must always be correct. So a call that
  *    changes the buffers writes the new text to the store before it returns. If
- *    the last publication was less than PUBLISH_REST_NS ago, the new text refers
- *    to the control channel.
+ *    the last publication was less than PUBLISH_REST_NS ago, the new text
+ *    refers to the control channel.
  *  - A text that refers to the control channel stays correct when the buffers
  *    change. A worker thread writes it again, at most every PUBLISH_REST_NS, so
  *    that peers that watch it are notified. Once the buffers no longer change,

@@ -5,40 +5,41 @@
  * (prov/rail/tei_rail_bounce.h) and move over the rails.
  *
  * Pieces. A request is cut into pieces of at most BOUNCE_PIECE bytes, each of
- * which is contiguous at the target. A piece occupies a block from its
- * beginning to its end. A write copies the bytes of a piece out of the caller's
- * memory immediately before it submits the piece as a task of the data plane. A
- * read copies them into the caller's memory when that task is COMPLETED. The
- * task of the data plane does not access its block after its end, so the block
- * can be used again at once, even if the task is unfenced.
+ * which is contiguous at the target. A piece occupies one block while it is in
+ * progress. A write copies the bytes of a piece out of the caller's memory
+ * immediately before it submits the piece as a task of the data plane. A read
+ * copies them into the caller's memory when that task is COMPLETED. When the
+ * task of the data plane has ended, nothing accesses the block any longer, so
+ * the block can be used again at once, even if that task is unfenced.
  *
- * Ends. A request ends when no piece of it is under way and no further piece
- * begins. So the caller's memory is not accessed after the end. A piece that
- * fails, a cancellation and a deadline prevent that further pieces begin. A
- * cancellation and a deadline are passed on to the pieces under way. If all
- * bytes have moved nevertheless, the request is COMPLETED.
+ * Ends. A request ends when none of its pieces is in progress and no further
+ * piece will begin. So the caller's memory is not accessed after the end. After
+ * the failure of a piece, a cancellation or a deadline, no further piece of the
+ * request begins. A cancellation or a deadline also ends the pieces that are in
+ * progress. If all bytes have moved nevertheless, the request is COMPLETED.
  *
- * Holds. The struct of a piece lies in the room of its block, and stays valid
- * while the piece has holds. One hold lasts until the data plane reports the
- * end of the piece. In addition, a thread has a hold while it submits or
+ * Holds. The struct of a piece lies in the member `room` of its block. It stays
+ * valid while the piece has holds. The data plane has one hold, until it
+ * reports the end of the piece. A thread has another hold while it submits or
  * cancels the piece.
  *
  * Blocks. A target may occupy at most half of the blocks of each size, so that
- * a target that does not answer does not block the others. A request that gets
- * no block waits in a list of its target. When a block becomes free, the first
- * request of the next target that may use it continues. A worker thread
- * registers more blocks.
+ * a target that does not answer does not block the others. If no block is
+ * available for a request, the request waits in a list of its target. When a
+ * block becomes free, the first request of the next target that may use one
+ * more block continues. Meanwhile a worker thread registers more blocks.
  *
- * Ready list. This list contains the requests that may begin pieces. After a
- * thread has added a request, it runs the list: it begins pieces of the
- * requests until the list is empty. tei_rail_submit may report ends of pieces
- * before it returns. Then the same thread is already running the list, and only
- * adds requests to it (bounce_running).
+ * Ready list. This list contains the requests that may begin pieces. A thread
+ * that has added a request to the list then calls bounce_run_ready, which
+ * begins pieces of the requests until the list is empty. tei_rail_submit may
+ * report ends of pieces before it returns. In this case the same thread is
+ * already in bounce_run_ready (bounce_running), so it only adds requests to the
+ * list.
  *
- * Time limits. A piece gets the time since_ns of its request, so that the time
- * in which the request has waited for a block counts towards MC_SLICE_TIMEOUT.
- * When this timeout has ended a piece, the requests that have waited as long
- * for the same target end, too.
+ * Time limits. The data plane ends a piece when MC_SLICE_TIMEOUT has passed
+ * since its request has last made progress (since_ns). So the time in which the
+ * request has waited for a block counts, too. Then the requests to the same
+ * target that have waited for a block for at least this time also end.
  */
 #include "api/transport_bounce.h"
 
@@ -57,26 +58,29 @@
 #define BOUNCE_SLABS 2u	    /* greatest number of slabs of each size */
 /* greatest number of pieces that one call cancels */
 #define BOUNCE_CANCELS 32
-/* Interval between attempts to register more blocks, if some blocks exist
- * already. */
+/* Time between a failed attempt to register more blocks and the next one, if
+ * the pool has blocks of the size already. */
 #define BOUNCE_RETRY_NS TEI_NS_PER_SEC
 
 /* State of the blocks of one size. */
 struct bounce_kind {
-	uint32_t waiting;	/* number of requests that wait for a block */
-	bool growing;		/* a worker thread is registering blocks */
-	bool wanted;		/* a job that registers blocks must be queued */
-	uint64_t retry_ns;	/* earliest time of the next attempt, ns */
+	uint32_t waiting;	/* number of requests that wait for a block of
+				 * this size */
+	bool growing;		/* a job that registers blocks of this size is
+				 * queued or running */
+	bool wanted;		/* such a job must be queued (bounce_leave) */
+	uint64_t retry_ns;	/* earliest time of the next attempt to register
+				 * blocks, ns */
 };
 
-/* The requests of an engine with TE_REQ_BOUNCE. Created and freed with the
+/* The state of this transport in an engine. Created and freed with the
  * engine. */
 struct engine_bounces {
 	struct engine *engine; /* does not change */
 
 	/*
 	 * leaf; guards the members below, and the members of other structs that
-	 * are marked so
+	 * say so
 	 */
 	struct tei_mutex lock;
 	pthread_cond_t idle;		/* signalled when tasks becomes 0 */
@@ -84,28 +88,32 @@ struct engine_bounces {
 	struct bounce_kind kind[BOUNCE_KINDS];
 	struct tei_list targets;	/* list of bounce_target.link */
 	struct tei_list ready;		/* list of bounce_task.link */
-	uint32_t tasks;			/* number of tasks that were started and whose end was not reported yet */
+	uint32_t tasks;			/* number of started tasks whose end was
+					 * not reported yet */
 };
 
-/* A target with started requests. Guarded by the lock. */
+/* A target with started requests. Guarded by engine_bounces.lock. */
 struct bounce_target {
-	struct tei_list link;	     /* element of b->targets */
-	struct tei_rail_peer *peer;  /* peer; each request of the target has
-				      * a reference to it */
+	struct tei_list link;	     /* element of engine_bounces.targets */
+	struct tei_rail_peer *peer;  /* peer that is the target; each request of
+				      * the target has a reference to it */
 	uint32_t tasks;		     /* number of started requests */
 	uint32_t used[BOUNCE_KINDS]; /* number of blocks in use, by size */
-	struct tei_list waiting[BOUNCE_KINDS]; /* requests that wait for a block, by the size of the block; linked by bounce_task.link */
+	struct tei_list waiting[BOUNCE_KINDS]; /* requests that wait for a
+						* block, by its size; linked by
+						* bounce_task.link */
 };
 
 /* The ranges of a request that has several local or several remote ranges. */
 struct bounce_ranges {
 	uint32_t nlocal, nremote;	/* do not change */
-	uint32_t at;			/* index of the remote range of the next
-					 * piece */
-	uint64_t done;			/* number of bytes of the range with
-					 * index `at` that belong to pieces
-					 * which have begun */
-	struct tei_rail_iov iov[];	/* local ranges, then remote ones */
+	uint32_t at;			/* index of the remote range to which
+					 * the next piece belongs */
+	uint64_t done;			/* number of bytes of this remote range
+					 * that belong to pieces which have
+					 * begun */
+	struct tei_rail_iov iov[];	/* all local ranges, then all remote
+					 * ranges */
 };
 
 /* The data of this transport in a task (engine_task.room). */
@@ -113,35 +121,41 @@ struct bounce_task {
 	/* the following members do not change from the start of the task to its
 	 * end */
 	struct tei_rail_peer *peer;
-	char *local; /* local memory; NULL: ranges is used */
+	char *local; /* local memory; NULL: the request has several ranges, and
+		      * `ranges` is used */
 	uint64_t remote;
-	struct bounce_ranges *ranges; /* owned, or NULL; only bounce_run
-				       * changes at and done in it */
+	struct bounce_ranges *ranges; /* owned by the task; NULL: one range on
+				       * each side. Only bounce_run changes its
+				       * members `at` and `done` */
 	bool read;
 
 	/* guarded by b->lock */
 	struct bounce_target *target;
-	struct tei_list link;		/* in b->ready, in a list of
-					 * target->waiting, or in none */
-	/* index k of the list target->waiting[k] in which the task is, or -1 */
+	struct tei_list link;		/* element of engine_bounces.ready or of
+					 * a list of target->waiting, or of no
+					 * list */
+	/* index of the list in target->waiting in which the task is, or -1 */
 	int waits;
 	struct tei_list pieces;		/* pieces in progress, linked by
 					 * bounce_piece.link */
-	uint64_t next;			/* bytes that belong to pieces that have
-					 * begun */
-	uint64_t since_ns;		/* time of the start, or of the last
-					 * piece that was completed, ns */
+	uint64_t next;			/* number of bytes that belong to pieces
+					 * which have begun */
+	uint64_t since_ns;		/* time of the last progress, ns: the
+					 * start, or the last piece that was
+					 * COMPLETED */
 	uint32_t running;		/* number of pieces whose memory is
 					 * still in use (bounce_piece.holds) */
 	bool runs;			/* a thread is in bounce_run with this
 					 * task */
 	bool ended;
-	bool stopped, expired;		/* cancelled, or ended by a deadline;
-					 * expired: by a deadline */
-	enum tei_rail_end end;		/* COMPLETED, or why no further piece
-					 * begins */
-	struct tei_err *err;		/* error record of end; owned, or
-					 * NULL */
+	bool stopped, expired;		/* stopped: cancelled or ended by a
+					 * deadline; expired: ended by a
+					 * deadline */
+	enum tei_rail_end end;		/* COMPLETED while pieces may begin;
+					 * otherwise the reason why no further
+					 * piece begins */
+	struct tei_err *err;		/* error record that belongs to `end`;
+					 * owned, or NULL */
 
 	uint64_t moved; /* atomic: number of bytes of completed
 			 * pieces */
@@ -149,7 +163,7 @@ struct bounce_task {
 
 _Static_assert(sizeof(struct bounce_task) <= ENGINE_TASK_ROOM, "fits");
 
-/* A piece in progress. The struct lies in the room of its block. */
+/* A piece in progress. The struct lies in the member `room` of its block. */
 struct bounce_piece {
 	struct tei_rail_task rail;
 	struct bounce_task *task;      /* does not change */
@@ -161,12 +175,13 @@ struct bounce_piece {
 	struct tei_list link; /* element of task->pieces until the end
 			       * of the piece */
 	uint32_t holds;
-	bool posted;			/* the data plane has the piece, so it
-					 * can be cancelled */
+	bool posted;			/* the piece was submitted to the data
+					 * plane, so it can be cancelled
+					 * there */
 	bool ended;
 };
 
-/* True in a thread that is running a ready list. */
+/* True in a thread that is in bounce_run_ready. */
 static _Thread_local bool bounce_running;
 
 static struct engine_bounces *bounces_of(const struct bounce_task *task)
@@ -218,8 +233,8 @@ static void bounce_copy(const struct bounce_piece *piece)
 }
 
 /* Finds the next piece. Sets *remote to its address at the target, and *whole
- * to the start of the contiguous range that contains it. Returns the length of
- * that range from *remote on. */
+ * to the start of the remote range that contains it. Returns the number of
+ * bytes from *remote to the end of that range. */
 static uint64_t bounce_next(const struct bounce_task *task, uint64_t *remote,
 			    uint64_t *whole)
 {
@@ -237,7 +252,7 @@ static uint64_t bounce_next(const struct bounce_task *task, uint64_t *remote,
 	return iov->len - r->done;
 }
 
-/* Advances the task past a piece of len bytes. */
+/* Records that a piece of len bytes has begun. */
 static void bounce_advance(struct bounce_task *task, uint64_t len)
 {
 	struct bounce_ranges *r = task->ranges;
@@ -254,8 +269,8 @@ static void bounce_advance(struct bounce_task *task, uint64_t len)
 
 /* --- targets ------------------------------------------------------------- */
 
-/* Returns the target of a peer and counts one more request. Creates the target
- * if it does not exist. Returns NULL if memory is short. */
+/* Returns the target of a peer, after raising its number of started requests.
+ * Creates the target if it does not exist. Returns NULL if memory is short. */
 static struct bounce_target *target_get(struct engine_bounces *b,
 					struct tei_rail_peer *peer)
 	TEI_REQUIRES(b->lock)
@@ -298,8 +313,10 @@ static bool bounce_may_grow(const struct engine_bounces *b, int k)
 	       (!slabs || tei_now_ns() >= kind->retry_ns);
 }
 
-/* Takes a block for a target. If no block is free, requests that a worker
- * thread registers more. Returns NULL if the request must wait. */
+/* Takes a block of size k for a target. Returns NULL if the request must wait,
+ * because the target occupies half of these blocks already, or no block is
+ * free. In the second case sets `wanted`, so that a worker thread registers
+ * more blocks. */
 static struct tei_rail_bounce *bounce_take(struct engine_bounces *b,
 					   struct bounce_target *target, int k)
 	TEI_REQUIRES(b->lock)
@@ -327,8 +344,9 @@ static void bounce_wake(struct engine_bounces *b, struct bounce_task *task)
 	tei_list_add_tail(&b->ready, &task->link);
 }
 
-/* Moves a waiting request that may use a block of size k to the ready list. The
- * targets are served in turn. Returns false if there is no such request. */
+/* Moves a request that waits for a block of size k to the ready list. The
+ * targets are served in turn, except those that occupy half of these blocks
+ * already. Returns false if there is no such request. */
 static bool bounce_wake_one(struct engine_bounces *b, int k)
 	TEI_REQUIRES(b->lock)
 {
@@ -352,8 +370,8 @@ static bool bounce_wake_one(struct engine_bounces *b, int k)
 
 /* --- ends ---------------------------------------------------------------- */
 
-/* Records why the task begins no further piece. UNFENCED replaces an earlier
- * reason. */
+/* Records the reason why the task begins no further piece. The first reason is
+ * kept, but UNFENCED replaces any other one. */
 static void bounce_fail(struct bounce_task *task, enum tei_rail_end end,
 			const struct tei_err *err)
 {
@@ -384,8 +402,7 @@ static void bounce_fail_code(struct bounce_task *task, enum tei_rail_end end,
 	bounce_fail(task, end, &err);
 }
 
-/* Reports the end of a task that has no pieces any more. Releases the lock
- * meanwhile. */
+/* Ends a task that has no pieces in progress. Releases the lock meanwhile. */
 static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 	TEI_REQUIRES(b->lock)
 {
@@ -425,8 +442,9 @@ static void bounce_maybe_end(struct engine_bounces *b, struct bounce_task *task)
 	bounce_end(b, task);
 }
 
-/* Called when MC_SLICE_TIMEOUT has ended a piece. Ends the waiting requests of
- * the same target that have made no progress for as long as that piece. */
+/* Called when MC_SLICE_TIMEOUT has ended a piece. Ends the requests to the same
+ * target that wait for a block and have made no progress for
+ * MC_SLICE_TIMEOUT. */
 static void bounce_silent(struct engine_bounces *b, struct bounce_target *target,
 			  const struct tei_err *err) TEI_REQUIRES(b->lock)
 {
@@ -445,8 +463,8 @@ static void bounce_silent(struct engine_bounces *b, struct bounce_target *target
 			}
 }
 
-/* Drops a hold of a piece. With the last hold, the piece ends and its block
- * returns to the pool. */
+/* Drops a hold of a piece. After the last one, the piece's block returns to the
+ * pool, and the task ends if it has nothing left to do. */
 static void piece_put(struct engine_bounces *b, struct bounce_piece *piece)
 	TEI_REQUIRES(b->lock)
 {
@@ -488,8 +506,8 @@ static void piece_ended(struct engine_bounces *b, struct bounce_piece *piece,
 
 static void bounce_run_ready(struct engine_bounces *b) TEI_REQUIRES(b->lock);
 
-/* Marks as failed all requests that wait for a block of size class k, and moves
- * them to b->ready. bounce_run_ready() then ends them. */
+/* Marks all requests that wait for a block of size k as failed, and moves them
+ * to b->ready. bounce_run_ready() then ends them. */
 static void bounce_fail_waiting(struct engine_bounces *b, int k, int code,
 				const char *text) TEI_REQUIRES(b->lock)
 {
@@ -505,9 +523,9 @@ static void bounce_fail_waiting(struct engine_bounces *b, int k, int code,
 		}
 }
 
-/* Handles a failure to register more blocks of size class k. If the pool has
- * blocks of that size, the waiting requests go on waiting for them. Otherwise
- * the requests fail. */
+/* Handles a failure to register more blocks of size k. If the pool has blocks
+ * of that size, the waiting requests go on waiting for them. Otherwise they
+ * fail. */
 static void bounce_grow_failed(struct engine_bounces *b, int k)
 	TEI_REQUIRES(b->lock)
 {
@@ -518,8 +536,8 @@ static void bounce_grow_failed(struct engine_bounces *b, int k)
 				    "no memory for bounce buffers");
 }
 
-/* Registers more blocks of size class k and moves waiting requests to the ready
- * list. Releases the lock meanwhile. */
+/* Registers more blocks of size k. Moves waiting requests to the ready list,
+ * one for each new block. Releases the lock meanwhile. */
 static void bounce_grow(struct engine_bounces *b, int k) TEI_REQUIRES(b->lock)
 {
 	struct tei_rail_bounce_slab *slab;
@@ -550,7 +568,7 @@ static void bounce_grow_job(struct engine *e, const struct engine_work *w)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Queues a job that registers the blocks that are needed, and releases the
+/* Queues the jobs that register blocks, if they are wanted. Then releases the
  * lock. */
 static void bounce_leave(struct engine_bounces *b) TEI_RELEASE(b->lock)
 {
@@ -584,8 +602,7 @@ static struct bounce_piece *piece_begin(struct bounce_task *task,
 	piece->task = task;
 	piece->block = block;
 	piece->at = task->next;
-	piece->holds = 2; /* one hold of the data plane, and one of
-			   * piece_post */
+	piece->holds = 2; /* one hold of the data plane and one of piece_post */
 	piece->rail.peer = task->peer;
 	piece->rail.local = block->mem;
 	piece->rail.length = len;
@@ -625,10 +642,10 @@ static void pieces_cancel(struct engine_bounces *b, struct tei_rail_task **list,
 }
 
 /*
- * Copies the bytes of a piece, if it is a write, and submits it. Releases the
- * lock meanwhile. If the request is cancelled in the meantime, cancels the
- * piece here, because bounce_cancel cancels only pieces that were submitted
- * before.
+ * Submits a piece to the data plane. For a write, copies its bytes into the
+ * block before. Releases the lock meanwhile. If the request is cancelled in the
+ * meantime, cancels the piece here, because bounce_cancel cancels only pieces
+ * that have been submitted.
  */
 static void piece_post(struct engine_bounces *b, struct bounce_piece *piece)
 	TEI_REQUIRES(b->lock)
@@ -658,7 +675,8 @@ static void piece_post(struct engine_bounces *b, struct bounce_piece *piece)
 	piece_put(b, piece);
 }
 
-/* Begins pieces of a task until there are no blocks or no bytes left. */
+/* Begins pieces of a task until no block is available or all its bytes belong
+ * to pieces that have begun. */
 static void bounce_run(struct engine_bounces *b, struct bounce_task *task)
 	TEI_REQUIRES(b->lock)
 {
@@ -802,8 +820,8 @@ static void bounce_start(struct engine *e, struct engine_task *t)
 	bounce_leave(b);
 }
 
-/* Cancels the pieces of a task that were submitted. Releases the lock
- * meanwhile. */
+/* Cancels those pieces of a task that were submitted to the data plane.
+ * Releases the lock meanwhile. */
 static void bounce_cancel_pieces(struct engine_bounces *b,
 				 struct bounce_task *task, bool deadline)
 	TEI_REQUIRES(b->lock)
@@ -848,7 +866,8 @@ static void bounce_cancel(struct engine *e, struct engine_task *t,
 					    TEI_ERR_CANCELED,
 				 deadline ? ENGINE_DEADLINE_PASSED :
 					    "cancelled by the caller");
-		/* keeps the task from ending until its pieces are cancelled */
+		/* counts as a piece in progress, so that the task does not end
+		 * before its pieces are cancelled */
 		task->running++;
 		bounce_cancel_pieces(b, task, deadline);
 		task->running--;
@@ -885,8 +904,8 @@ static bool bounce_drain(struct engine *e,
 	if (!b || (through && through != &transport_rail))
 		return true;
 	tei_mutex_lock(&b->lock);
-	/* if the engine is being destroyed, its workers have ended, so this
-	 * thread registers the blocks */
+	/* through is NULL: the engine is being destroyed and its worker threads
+	 * have ended, so this thread registers the blocks */
 	for (k = 0; k < BOUNCE_KINDS && !through; k++)
 		if (b->kind[k].waiting && !b->pool.nslabs[k])
 			bounce_grow(b, k);
@@ -898,8 +917,8 @@ static bool bounce_drain(struct engine *e,
 	return !left;
 }
 
-/* Ends the waiting requests. A request that has pieces in progress ends with
- * them, when the data plane is closed. */
+/* Ends the requests that wait for a block. If such a request has pieces in
+ * progress, it ends after them, when the data plane is closed. */
 static void bounce_close(struct engine *e)
 {
 	struct engine_bounces *b = e->bounces;

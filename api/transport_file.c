@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The transport "nvmeof" for file segments. The memory of a file segment
- * consists of the files that its descriptor lists.
+ * The transport "nvmeof" for file segments. A request to a file segment reads
+ * or writes the files that its descriptor lists.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,8 @@ int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	struct tei_nvmeof *ctx = files_ctx(e);
 	int ret = ctx ? tei_nvmeof_mem_remove(ctx, addr, deadline_ns) : 0;
 
-	/* the memory was being unregistered when the transport was installed */
+	/* not an error: when the transport was installed, the memory was being
+	 * unregistered, so it was not added */
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
@@ -63,8 +64,8 @@ void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 {
 	struct tei_nvmeof *ctx = files_ctx(e);
 
-	/* files that were opened before cuFile was opened must be opened
-	 * again */
+	/* if this was the first memory for cuFile, the files that are open
+	 * already must be opened again for cuFile */
 	if (ctx && e->settings.memory.gpu_direct && files_gpu_add(ctx, r))
 		engine_segment_reevaluate(e);
 }
@@ -110,7 +111,7 @@ static int file_install(struct engine *e, const char *proto,
 	return 0;
 }
 
-/* Switches the transport off. The context is kept, because threads may use it
+/* Switches the transport off. e->nvmeof is kept, because threads may use it
  * even after their tasks have ended. */
 static int file_uninstall(struct engine *e, const char *proto,
 			  uint64_t until_ns, struct tei_err *err)
@@ -130,10 +131,10 @@ static int file_uninstall(struct engine *e, const char *proto,
 /* --- segments ------------------------------------------------------------ */
 
 /*
- * Returns the path of a file on this server, or NULL. The descriptor lists the
- * path under the name of the server. If names are addresses, the descriptor may
- * also list the path under the host, because the port in the name is not known
- * in advance.
+ * Returns the path of a file on this host, or NULL. The descriptor lists paths
+ * by the segment name of the engine that uses them. If segment names are
+ * addresses, the descriptor may also list a path by the host alone, because the
+ * port in the name is not known in advance.
  */
 static const char *files_path(const struct engine *e,
 			      const struct tei_meta_file *f)
@@ -222,9 +223,9 @@ static void *file_attach(struct engine *e, const struct engine_segment *s)
 	return s ? s->files : NULL;
 }
 
-/* Prepares a task. If the request concerns GPU memory of this process, cuFile
- * executes it; requests that cuFile cannot execute were taken by
- * transport_staging before. */
+/* Prepares a task. If the local memory is GPU memory, cuFile executes the
+ * request. Requests that cuFile cannot execute do not get here, because
+ * transport_staging has taken them. */
 static int file_prepare(struct engine *e, struct engine_task *t,
 			const struct transfer_request *r,
 			struct engine_target *target, void *at)

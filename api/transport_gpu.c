@@ -80,8 +80,8 @@ static int gpu_prepare(struct engine *e, struct engine_task *t,
 	    TEI_GPU_NOT_REGISTERED)
 		return 3;
 	if (gpu_overlap(r))
-		return 1; /* the ranges overlap, and the order in which the
-			   * driver copies bytes is undefined */
+		return 1; /* refused because the ranges overlap: the order in
+			   * which the driver copies bytes is undefined */
 	engine_task_init(e, t, r, &transport_gpu);
 	op->dst = t->read ? (uintptr_t)r->source : r->target_offset;
 	op->src = t->read ? r->target_offset : (uintptr_t)r->source;

@@ -16,20 +16,21 @@
 
 struct local_group;
 
-/* The kind of a task. */
+/* What a task does. */
 enum local_kind {
-	LOCAL_COPY,   /* a copy; u.op is used */
-	LOCAL_GROUP,  /* several copies; u.group is used */
-	LOCAL_ATOMIC, /* an atomic, which the submission itself executes;
-		       * u.atomic is used */
-	LOCAL_ENDED,  /* an atomic whose target process has ended */
+	LOCAL_COPY,   /* one copy, in u.op */
+	LOCAL_GROUP,  /* several copies, in u.group */
+	LOCAL_ATOMIC, /* an atomic, in u.atomic, which the submitting thread
+		       * executes */
+	LOCAL_ENDED,  /* an atomic that fails, because the target process has
+		       * ended */
 };
 
 /* The data of this transport in a task (engine_task.room). */
 struct local_task {
 	/*
-	 * process of the target, with one reference while the task is started;
-	 * NULL: this process
+	 * process of the target, with one reference from the start to the end
+	 * of the task; NULL: this process
 	 */
 	struct engine_local_process *process;
 	enum local_kind kind;
@@ -43,19 +44,20 @@ struct local_task {
 _Static_assert(sizeof(struct local_task) <= ENGINE_TASK_ROOM, "fits");
 
 /*
- * The copies of a task with several ranges. Created by te_submit and freed with
- * the batch, so a thread that holds the batch's lock may access it.
+ * The copies of a task with several ranges. Created when the task is prepared
+ * and freed with the batch, so a thread that holds the batch's lock may access
+ * it.
  */
 struct local_group {
 	struct engine_task *task;
-	uint32_t left;	     /* atomic: copies that have not ended,
-			      * plus one until all are started */
-	int code;	     /* atomic: code of the first copy that has failed,
-			      * or 0 */
+	uint32_t left;	     /* atomic: number of copies that have not ended,
+			      * plus one until all of them are started */
+	int code;	     /* atomic: error code of the first copy that has
+			      * failed, or 0 */
 	uint64_t moved;	     /* atomic: number of bytes that were copied */
 	/*
-	 * error record of code, or NULL; the thread that has set code sets it
-	 * before it lowers left
+	 * error record that belongs to code, or NULL; the thread that has set
+	 * code sets this member before it lowers left
 	 */
 	struct tei_err *why;
 	uint32_t n; /* does not change */
@@ -79,8 +81,8 @@ static int local_install(struct engine *e, const char *proto,
 	return 0;
 }
 
-/* Switches copies to other processes off. Copies inside this process
- * continue. */
+/* Switches copies to other processes off and waits for them. Copies inside this
+ * process stay possible. */
 static int local_uninstall(struct engine *e, const char *proto,
 			   uint64_t until_ns, struct tei_err *err)
 {
@@ -106,8 +108,9 @@ static void local_count(struct engine_task *t, uint64_t bytes, int status)
 			     t->read, bytes, status);
 }
 
-/* If the unregistered memory is the target's and not the local memory, records
- * the target range in err->absent. */
+/* Called for a copy that has failed because memory is not registered. If that
+ * memory is the target's and not the local memory, records its range in
+ * err->absent. */
 static void local_absent(struct engine_task *t, struct tei_err *err)
 {
 	const struct local_task *l = local_task(t);
@@ -120,8 +123,9 @@ static void local_absent(struct engine_task *t, struct tei_err *err)
 	err->absent.length = op->length;
 }
 
-/* Sets err->peer to the name of the segment, as in the errors of rails, and moves
- * the description of the process from err->peer to the start of err->text. */
+/* Sets err->peer to the name of the segment, as the data plane does. The
+ * description of the process, which err->peer contains before, is moved to the
+ * start of err->text. */
 static void local_err_peer(struct engine_task *t, struct tei_err *err)
 {
 	char process[sizeof(err->peer)], text[sizeof(err->text)];
@@ -164,8 +168,8 @@ static struct tei_err local_err(struct engine_task *t, int code,
 	return err;
 }
 
-/* Ends a task. code is 0, TEI_LOCAL_CANCELLED or an error code; bytes is the
- * number of bytes that were copied; why is the error record, or NULL. */
+/* Ends a task. "code" is 0, TEI_LOCAL_CANCELLED or an error code, "bytes" the
+ * number of bytes that were copied, "why" the error record or NULL. */
 static void local_end(struct engine_task *t, int code, uint64_t bytes,
 		      const struct tei_err *why)
 {
@@ -216,8 +220,8 @@ static void *local_attach(struct engine *e, const struct engine_segment *s)
 	return s ? (void *)s->local : (void *)e->local;
 }
 
-/* Returns the process of a target. Returns NULL if the target is this
- * process. */
+/* Returns the local process of a target. Returns NULL if the target is the own
+ * segment. */
 static struct engine_local_process *
 local_process(const struct engine_target *target, void *at)
 {
@@ -248,7 +252,7 @@ static int local_prepare(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-/* Starts a copy. If here is true and a copy slot is free, copies on this
+/* Starts a copy. If "here" is true and a copy slot is free, copies in this
  * thread; otherwise passes the copy to a copy thread. */
 static void copy_start(struct engine *e, struct engine_task *t, bool here)
 {
@@ -265,14 +269,15 @@ static void copy_start(struct engine *e, struct engine_task *t, bool here)
 			return; /* copy_done ends it */
 		local_put(process);
 	}
-	/* if the copy was refused, the reason is this thread's last error */
+	/* the copy has ended or was refused; if it was refused, this thread's
+	 * last error is the reason */
 	local_end(t, ret, ret ? 0 : op->length, tei_err_last());
 }
 
 /*
- * Collects the copies of the first tasks that go to the same other process and
- * are short enough for the calling thread. Returns their number and the sum of
- * their bytes.
+ * Collects the copies of the first tasks in ops[], as long as they go to the
+ * same process, which is not this one, and each is short enough for the calling
+ * thread. Returns their number. Sets *bytes to their total length.
  */
 static size_t copy_gather(struct engine_task *tasks, size_t n,
 			  struct tei_local_op *ops[TEI_LOCAL_RUN],
@@ -297,8 +302,8 @@ static size_t copy_gather(struct engine_task *tasks, size_t n,
 	return i;
 }
 
-/* Executes the copies of the tasks on this thread, with as few system calls as
- * possible. */
+/* Executes the copies of n tasks in this thread, with as few system calls as
+ * possible, and ends the tasks. */
 static void copy_start_here(struct engine *e, struct engine_task *tasks,
 			    struct tei_local_op *const ops[], size_t n)
 {
@@ -329,8 +334,8 @@ static void group_fail(struct local_group *g, int code,
 		*g->why = *why;
 }
 
-/* Counts the end of one copy, or of the start of all copies. The last of these
- * ends the task. */
+/* Counts the end of one copy of the group, or the end of group_start. The last
+ * of these calls ends the task. */
 static void group_step(struct local_group *g, int code, uint64_t bytes,
 		       const struct tei_err *why)
 {
@@ -344,7 +349,8 @@ static void group_step(struct local_group *g, int code, uint64_t bytes,
 	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	first = g->why;
-	/* from here on, the batch may be freed, and the group with it */
+	/* local_end ends the task; after that the batch may be freed, and the
+	 * group with it */
 	local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
 		  __atomic_load_n(&g->moved, __ATOMIC_RELAXED), first);
 	free(first);
@@ -356,8 +362,9 @@ static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
 	group_step(op->group, code, bytes, op->why);
 }
 
-/* Divides the request into the longest parts that are contiguous on both
- * sides. */
+/* Divides the request into the longest parts that are contiguous on both sides,
+ * and adds one copy for each part to the group. "like" contains the members
+ * that all copies have in common. */
 static void group_lay(struct local_group *g, const struct te_request *r,
 		      const struct tei_local_op *like)
 {
@@ -424,11 +431,13 @@ static void group_start_one(struct engine *e, struct local_group *g,
 		if (!ret)
 			return; /* group_done ends it */
 	}
-	/* if the copy was refused, the reason is this thread's last error */
+	/* the copy has ended or was refused; if it was refused, this thread's
+	 * last error is the reason */
 	group_step(g, ret, ret ? 0 : op->length, tei_err_last());
 }
 
-/* Executes n copies on this thread, with as few system calls as possible. */
+/* Executes n copies of the group in this thread, with as few system calls as
+ * possible. */
 static void group_start_here(struct engine *e, struct local_group *g,
 			     struct tei_local_op *const ops[], size_t n)
 {
@@ -483,8 +492,9 @@ static void atomic_prepare(struct engine_task *t, const struct te_request *r)
 	a->result = r->local_count ? r->local->addr : NULL;
 }
 
-/* Returns true if the target's process has ended. One system call serves all
- * atomics of a submission with the same target. */
+/* Returns true if the target's process has ended. Checks it once for all
+ * atomics of a submission to the same target, because the check is a system
+ * call. */
 static bool atomic_target_ended(struct engine *e, struct engine_target *target,
 				struct engine_local_process *process)
 {
@@ -495,7 +505,7 @@ static bool atomic_target_ended(struct engine *e, struct engine_target *target,
 	return target->ended;
 }
 
-/* Ends an atomic whose target has ended. */
+/* Ends an atomic as FAILED because its target process has ended. */
 static void atomic_fail(struct engine_task *t)
 {
 	struct tei_err err = { .code = TEI_ERR_CONTEXT };
@@ -515,8 +525,7 @@ static void atomic_start(struct engine *e, struct engine_task *t)
 	memset(&err, 0, sizeof(err));
 	ret = tei_local_atomic(e->local, &atomic, &err);
 	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
-	/* atomics count no bytes here, like atomics on memory of other
-	 * processes */
+	/* counts the atomic with 0 bytes, as the data plane does for atomics */
 	engine_traffic_count(&e->own, false, 0, status);
 	snprintf(err.rail, sizeof(err.rail), "local");
 	snprintf(err.provider, sizeof(err.provider), "local");
@@ -525,9 +534,9 @@ static void atomic_start(struct engine *e, struct engine_task *t)
 
 /* --- tasks ---------------------------------------------------------------- */
 
-/* Prepares a task with several ranges, or an atomic. Atomics for other
- * processes use a rail. If the process has ended, this transport takes the
- * atomic, which fails when it starts. */
+/* Prepares a task with several ranges, or an atomic. Declines an atomic for
+ * another process, which needs a rail. But if that process has ended, takes the
+ * atomic, and lets it fail when it starts. */
 static int local_prepare_ranges(struct engine *e, struct engine_task *t,
 				const struct te_request *r,
 				struct engine_target *target, void *at)
@@ -574,8 +583,9 @@ static void local_start(struct engine *e, struct engine_task *t)
 }
 
 /*
- * Starts consecutive copies to or from the same process together: on this
- * thread if their total length is short, otherwise on the copy threads.
+ * Starts the first task, and the tasks after it that are copies with the same
+ * process and short enough. Several such copies are executed in this thread if
+ * their total length is short, otherwise by the copy threads.
  */
 static size_t local_start_next(struct engine *e, struct engine_task *tasks,
 			       size_t n)

@@ -12,7 +12,8 @@
 #include "api/engine_topology.h"
 #include "api/engine_transport.h"
 
-/* greatest number of tasks that are submitted by one call */
+/* greatest number of tasks that one call of the data plane submits or
+ * cancels */
 #define RAIL_CHUNK 64
 
 _Static_assert(sizeof(struct tei_rail_task) <= ENGINE_TASK_ROOM, "fits");
@@ -38,8 +39,8 @@ static int rail_install(struct engine *e, const char *proto,
 	return ret;
 }
 
-/* Switches the rails off. Waits for GPU staging first, because its copies
- * submit tasks to the rails. */
+/* Switches the rails off. First waits for the transports that hand their bytes
+ * to the rails, such as GPU staging. */
 static int rail_uninstall(struct engine *e, const char *proto,
 			  uint64_t until_ns, struct tei_err *err)
 {
@@ -49,9 +50,9 @@ static int rail_uninstall(struct engine *e, const char *proto,
 }
 
 /*
- * Returns 0 if the transport rdma that is installed also serves the name. This
- * is always true for the name "rdma". For the name of a provider it is true if
- * all open rails use that provider.
+ * Returns 0 if the installed rails also serve the name "proto". This is always
+ * true for the name of a transport, such as "rdma". For the name of a provider
+ * it is true if all open rails of that transport use the provider.
  */
 static int rail_accepts_name(struct engine *e, const char *proto,
 			     struct tei_err *err)
@@ -229,8 +230,8 @@ static uint64_t rail_moved(const struct engine_task *t)
 	return __atomic_load_n(&task->done_bytes, __ATOMIC_RELAXED);
 }
 
-/* Frees the extension of a task that will not start. If a task was started, the
- * data plane frees its extension. */
+/* Frees the task extension of a task that will not start. The extension of a
+ * started task is freed by the data plane. */
 static void rail_drop(struct engine_task *t)
 {
 	free(rail_task(t)->ext);

@@ -14,8 +14,8 @@
 /* The data of transport_staging in a task (engine_task.room). */
 struct staged {
 	struct tei_staging_task task;
-	uint64_t copied; /* atomic: number of bytes that the
-			  * kernel has copied */
+	uint64_t copied; /* atomic: number of bytes that kernel copies have
+			  * copied */
 };
 
 _Static_assert(sizeof(struct staged) <= ENGINE_TASK_ROOM, "fits");
@@ -169,8 +169,8 @@ static int kernel_start(struct tei_staging *s, struct tei_staging_piece *piece)
 	_Static_assert(sizeof(*copy) <= TEI_STAGING_OP, "operation of a piece");
 	(void)s;
 	op->peer = to->peer;
-	/* checks the whole task, so that no byte moves if another piece of the
-	 * task would be refused */
+	/* checks the range of the whole task, not only that of the piece, so
+	 * that no byte moves if a later piece would be refused */
 	if (!tei_local_peer_covers(op->peer, task->remote, task->length,
 				   !task->read))
 		return TEI_ERR_NOT_REGISTERED;
@@ -191,7 +191,8 @@ static const struct tei_staging_carrier staging_by_kernel = {
 
 /* --- memory -------------------------------------------------------------- */
 
-/* The transport of file segments that is being installed. */
+/* The transport for file segments while it is being installed: argument of a
+ * callback. */
 struct files_install {
 	struct engine *engine;
 	struct tei_nvmeof *ctx;
@@ -227,8 +228,8 @@ static void *staging_attach(struct engine *e, const struct engine_segment *s)
 	return s ? e : NULL;
 }
 
-/* Returns true if the rails can move the request's memory on both sides, and no
- * other transport has precedence. */
+/* Returns true if the rails can access the memory of the request on both sides,
+ * and no transport with precedence over the rails reaches the target. */
 static bool staging_rails_can(struct engine *e,
 			      const struct transfer_request *r,
 			      const struct engine_target *target)
@@ -248,7 +249,8 @@ static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
 	engine_task_end(engine_task_from(task), engine_rail_status(end), err);
 }
 
-/* Chooses the carrier between the bounce buffers and the target. */
+/* Sets the carrier that moves the pieces of a task between the bounce buffers
+ * and the target. */
 static void staging_set_target(struct tei_staging_task *task,
 			       const struct engine_target *target)
 {
@@ -364,14 +366,14 @@ static void slot_done(struct tei_staging_remote_task *task,
 
 	tei_rail_peer_put(task->peer);
 	engine_task_end(t, engine_rail_status(end), err);
-	/* done after the end of the task, so that a call that unregisters the
-	 * memory finds no unfinished task */
+	/* the local memory is released only after the task has ended, so that a
+	 * call which unregisters the memory finds no unfinished task */
 	if (held)
 		tei_rail_mr_let_go(dp, held, length);
 }
 
-/* Prepares a task. If the target's GPU memory has keys, declines it, so that
- * the rails take it. */
+/* Prepares a task. Declines a request whose target memory is registered on the
+ * rails, so that transport_rail takes it. */
 static int slot_prepare(struct engine *e, struct engine_task *t,
 			const struct transfer_request *r,
 			struct engine_target *target, void *at)
@@ -407,8 +409,9 @@ static void slot_start(struct engine *e, struct engine_task *t)
 	int ret;
 
 	tei_rail_peer_hold(task->peer);
-	/* holds the memory of the whole task, because each rail task holds only
-	 * the memory of its piece */
+	/* keeps the local memory of the whole task registered, because each
+	 * task of the data plane keeps only the memory of its piece
+	 * registered */
 	ret = tei_rail_mr_hold(e->dp, task->local, task->length, task->read);
 	task->held = !ret;
 	if (!ret)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A transport that stores the bytes of other segments in files of a temporary
- * folder, with one file for each buffer. It is linked into the unit tests only.
- * It shows what a transport consists of: a file like this one, a declaration,
- * and a row in engine_transports.c. Only one engine at a time can install it.
+ * folder, with one file for each buffer. It is linked into the unit tests only,
+ * and only one engine at a time can install it. It is an example of a complete
+ * transport, which consists of a file like this one, a declaration, and a row
+ * in engine_transports.c.
  */
 #include "api/transport_store.h"
 
@@ -25,8 +26,8 @@ struct store_task {
 	struct tei_list link; /* element of store.queue */
 	char *local;
 	uint64_t offset; /* offset in the file */
-	uint32_t buffer; /* number of the buffer to which the
-			  * file belongs */
+	uint32_t buffer; /* index of the target's buffer to which the file
+			  * belongs */
 };
 
 _Static_assert(sizeof(struct store_task) <= ENGINE_TASK_ROOM, "fits");
@@ -61,7 +62,8 @@ static void store_err(const struct engine_task *t, int code, const char *text,
 		 text);
 }
 
-/* Reads or writes the whole range in the file. Returns 0 or an errno. */
+/* Reads or writes the whole range of a task in the file. Returns 0 or an
+ * errno. */
 static int store_access(struct engine_task *t)
 {
 	struct store_task *s = store_task(t);
@@ -234,7 +236,7 @@ static void store_start(struct engine *e, struct engine_task *t)
 	tei_mutex_unlock(&store.lock);
 }
 
-/* Ends a task that the thread has not begun yet. */
+/* Ends a task if the thread has not taken it out of the queue yet. */
 static void store_cancel(struct engine *e, struct engine_task *t, bool deadline)
 {
 	struct store_task *s;
