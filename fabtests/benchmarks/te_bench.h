@@ -72,18 +72,21 @@ enum bench_pages {
 /* The options of the command line. They do not change after parsing. The
  * strings are in argv or in static memory. */
 struct bench_opts {
-	int mode;			/* enum bench_mode */
-	int operation;			/* enum bench_operation */
+	int mode;			/* value of --mode, an enum
+					 * bench_mode */
+	int operation;			/* value of --operation, an enum
+					 * bench_operation */
 	const char *metadata_server;
-	const char *local_server_name;	/* NULL means the default of the mode */
+	const char *local_server_name;	/* name of this process's segment; NULL
+					 * means the default of the mode */
 	const char *segment_id;		/* segment to open, or NULL */
 	const char *protocol;
 	bool default_protocol;		/* true if --protocol was not given, so
 					 * that `protocol` is the default of the
 					 * mode */
-	const char *device_name;	/* NULL means all devices */
-	const char *provider;		/* NULL means the default of the
-					 * protocol */
+	const char *device_name;	/* list of devices; NULL means all */
+	const char *provider;		/* libfabric provider; NULL means the
+					 * default of the protocol */
 	const char *location;		/* location of the initiator's memory;
 					 * NULL means anywhere */
 	const char *target_location;	/* location of the target's memory; NULL
@@ -93,7 +96,8 @@ struct bench_opts {
 	const char *target_gpu;		/* N of --target_gpu=N, which is short
 					 * for --target_location=cuda:N; or
 					 * NULL */
-	int pages;			/* enum bench_pages */
+	int pages;			/* value of --pages, an enum
+					 * bench_pages */
 	/* file_sync, file_io and progress_cpus are values for
 	 * MOONRAIL_FILE_SYNC, MOONRAIL_FILE_IO and MOONRAIL_PROGRESS_CPUS. NULL
 	 * leaves the environment variable as it is. */
@@ -102,11 +106,13 @@ struct bench_opts {
 	const char *progress_cpus;
 	/* value for MOONRAIL_FILE_DEPTH; 0 leaves the variable as it is */
 	uint64_t file_depth;
-	const char *nic_priority_matrix; /* JSON, or the name of a file, or
-					  * NULL */
+	/* priority matrix as JSON, or the name of a file that contains it, or
+	 * NULL */
+	const char *nic_priority_matrix;
 	uint64_t block_size;		/* length of a request, bytes */
 	uint64_t batch_size;		/* number of requests per batch */
-	uint64_t buffer_size;		/* bytes */
+	uint64_t buffer_size;		/* memory that each side registers,
+					 * bytes */
 	uint64_t own_size;		/* local memory that the initiator uses,
 					 * bytes; 0 means buffer_size */
 	uint64_t threads;
@@ -121,8 +127,10 @@ struct bench_opts {
 	uint64_t seed;
 	uint64_t segments;		/* number of segments for
 					 * --mode=segments */
-	uint64_t engines;		/* number of engines of one target */
-	double duration;		/* seconds */
+	uint64_t engines;		/* number of engines that one target
+					 * process opens */
+	double duration;		/* duration of the measurement,
+					 * seconds */
 	double pause;			/* if `beside` is set: time between two
 					 * requests of the last thread,
 					 * seconds */
@@ -132,7 +140,7 @@ struct bench_opts {
 	bool json;
 	bool bidirectional;		/* mode raw: the target posts operations
 					 * too */
-	bool plain_calls;		/* mode raw: uses fi_write, not
+	bool plain_calls;		/* mode raw: calls fi_write, not
 					 * fi_writemsg */
 	bool wait_fd;			/* mode raw: completion queues have a
 					 * file descriptor */
@@ -167,12 +175,15 @@ struct bench_worker {
 	void *ctx;			/* data of the mode, set by prepare */
 	struct bench_run *run;
 	pthread_t thread;
-	_Atomic uint64_t bytes;		/* payload completed */
-	uint64_t operations;		/* operations completed */
+	_Atomic uint64_t bytes;		/* bytes of completed operations */
+	uint64_t operations;		/* number of completed operations */
 	uint64_t errors;
-	uint64_t verified;		/* bytes compared and correct */
-	uint64_t busy_ns;		/* time inside transfers */
-	uint64_t now_ns;		/* time at which the last step ended */
+	uint64_t verified;		/* number of bytes that --verify has
+					 * compared and found correct */
+	uint64_t busy_ns;		/* time that the thread has spent in
+					 * transfers, ns */
+	uint64_t now_ns;		/* time at which the last step ended,
+					 * ns */
 	struct ft_hist latency;
 };
 
@@ -194,7 +205,7 @@ struct bench_result {
 	uint64_t errors;
 	uint64_t verified;
 	double seconds;
-	double rate;			/* bytes per second */
+	double rate;			/* throughput, bytes per second */
 	double cpu_seconds;
 	double target_cpu_seconds;	/* negative if unknown */
 	struct ft_hist latency;
@@ -208,7 +219,8 @@ struct bench_result {
 struct bench_run {
 	const struct bench_opts *opts;
 	const struct bench_ops *ops;
-	void *arg;			/* data of the mode, for prepare */
+	void *arg;			/* data of the mode, which prepare
+					 * uses */
 	struct ft_proc *child;		/* target process whose CPU time is
 					 * reported; NULL if this process has
 					 * not started it */

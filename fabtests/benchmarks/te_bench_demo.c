@@ -19,7 +19,7 @@ enum { DEMO_ROUNDS = 8, DEMO_BATCH = 16, DEMO_REGION = 256 << 20 };
 /* The results of all writes or of all reads. */
 struct demo_way {
 	uint64_t bytes;
-	uint64_t ns;			/* time inside transfers */
+	uint64_t ns;			/* time spent in transfers, ns */
 	uint64_t rail_bytes[BENCH_RAILS];
 	struct ft_hist latency;		/* latency of single requests */
 };
@@ -30,7 +30,8 @@ static struct demo {
 	struct bench_memory out;
 	struct bench_memory back;
 	struct bench_remote remote;
-	struct demo_way ways[2];	/* indexed by OPCODE_… */
+	struct demo_way ways[2];	/* results, indexed by OPCODE_READ and
+					 * OPCODE_WRITE */
 	uint64_t random;
 	uint64_t verified;
 	uint64_t errors;

@@ -24,7 +24,7 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_pattern.h"
 
-/* Shared by the threads; constant while they run. */
+/* The data that all threads share. It does not change while they run. */
 struct initiator {
 	const struct bench_opts *opts;
 	transfer_engine_t engine;
@@ -43,7 +43,9 @@ struct initiator {
 /* The part of the buffers that belongs to one thread, and its current batch. */
 struct initiator_part {
 	struct initiator *all;
-	struct transfer_request *requests;	/* batch_size elements */
+	struct transfer_request *requests;	/* requests of the present
+						 * batch; array of batch_size
+						 * elements */
 	uint64_t *offsets;		/* offset of each request within the
 					 * buffer */
 	uint64_t size, count;		/* bytes per request; requests per

@@ -51,7 +51,7 @@ static int raw_peer_parse(const char *text, struct raw_peer *peer)
 struct raw_run {
 	struct bench_memory memory;
 	struct raw_peer target;
-	struct raw_port *ports;		/* array with one entry per thread */
+	struct raw_port *ports;		/* endpoints, one per thread */
 	struct raw_loop *loops;
 };
 

@@ -79,7 +79,7 @@ struct raw_loop {
 	uint64_t next;		/* index of the next block */
 	uint64_t length;	/* length of a block, bytes */
 	uint64_t posted;	/* operations posted and not yet completed */
-	int opcode;		/* enum bench_operation */
+	int opcode;		/* operation to post, an enum bench_operation */
 	bool plain;		/* use fi_write and fi_read, not fi_writemsg and
 				 * fi_readmsg */
 	struct raw_slot *slots;	/* array of `window` elements, or of batch_size

@@ -54,8 +54,10 @@ static void *run_thread(void *arg)
 
 	if (!prepared || run_warm(worker))
 		atomic_store(&run->stop, true);
-	pthread_barrier_wait(&run->start);	/* all threads are ready */
-	pthread_barrier_wait(&run->start);	/* the deadline is set */
+	pthread_barrier_wait(&run->start);	/* opens when all threads are
+						 * ready */
+	pthread_barrier_wait(&run->start);	/* opens when the deadline is
+						 * set */
 	worker->now_ns = ft_now_ns();
 	while (worker->now_ns < run->deadline_ns && !run_over(run))
 		if (run->ops->step(worker))

@@ -38,8 +38,10 @@ static struct segments {
 	const struct bench_opts *opts;
 	uint64_t n_children;
 	struct ft_proc *children;
-	char (*names)[BENCH_NAME_MAX];	/* opts->segments elements */
-	struct bench_memory memory;	/* registered with both engines */
+	char (*names)[BENCH_NAME_MAX];	/* segment names of all targets;
+					 * opts->segments elements */
+	struct bench_memory memory;	/* local memory, registered with both
+					 * engines */
 	transfer_engine_t one;
 	transfer_engine_t many;
 	struct bench_remote first;	/* segment that `one` has opened */

@@ -261,7 +261,7 @@ static bool bench_known(const char *what)
 
 struct bench_args {
 	const char *provider, *what;
-	uint64_t ms; /* length of one measurement */
+	uint64_t ms; /* duration of one measurement, ms */
 };
 
 static const struct ft_option bench_operands[] = {

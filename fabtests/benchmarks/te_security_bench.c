@@ -62,7 +62,7 @@
 #include "fabtests/functional/ft_security.h"
 #include "fabtests/functional/fx.h"
 
-#define SB_GOAL		1.0	/* % */
+#define SB_GOAL		1.0	/* goal: a client must cost less than this, % */
 #define SB_PHASE_NS	60000000 /* duration of each of the three parts of a
 				  * phase, ns: no requests, openings, writes */
 #define SB_REQUESTS	65536	/* maximum number of requests per phase and
@@ -110,12 +110,14 @@ struct sb_rig {
 	segment_id_t seg;
 	uint32_t opened;
 	clockid_t target_clock;
-	pid_t pid;		/* process and process group of the client */
+	pid_t pid;		/* process of the client, which leads a process
+				 * group */
 	int log;		/* descriptor of /dev/null, the stderr of the
 				 * target */
 	int pairs;
-	struct sb_phase phase[2][SB_PAIRS];	/* [0]: with the client, [1]:
-						 * without it */
+	struct sb_phase phase[2][SB_PAIRS];	/* both phases of each pair: [0]
+						 * is the phase with the client,
+						 * [1] that without it */
 };
 
 struct sb_result {

@@ -16,8 +16,8 @@ struct sb_client {
 					 * requests, ms */
 	int spend_s;			/* time after its start until it has
 					 * used up its rate limit, s */
-	/* Runs the client in a process of its own, which leads a process group.
-	 * Never returns. */
+	/* Runs the client against the target with this segment name. Called in
+	 * a new process, which leads a process group. Never returns. */
 	void (*run)(const char *target);
 };
 

@@ -115,7 +115,7 @@ struct sim_rng {
  * simulation. */
 void sim_rng_init(struct sim_rng *rng, const char *subject, uint64_t number);
 uint64_t sim_rng_next(struct sim_rng *rng);
-/* Returns a number from 0 to n - 1. n > 0. */
+/* Returns a number from 0 to n - 1. `n` must not be 0. */
 uint64_t sim_rng_below(struct sim_rng *rng, uint64_t n);
 /* Returns a number from min to max, both included. */
 uint64_t sim_rng_range(struct sim_rng *rng, uint64_t min, uint64_t max);
@@ -183,7 +183,8 @@ void *sim_fiber_join(struct sim_fiber *fiber);
 /* Detaches the fiber: it is freed when it ends. */
 void sim_fiber_detach(struct sim_fiber *fiber);
 bool sim_fiber_ended(const struct sim_fiber *fiber);
-/* Returns the fiber that runs, or NULL in an event and outside of sim_run. */
+/* Returns the fiber whose code runs, or NULL if the running code belongs to no
+ * fiber. */
 struct sim_fiber *sim_fiber_current(void);
 
 /* Waits until the other events of the present time have run. May only be called

@@ -69,20 +69,22 @@ struct fiber_context {
  * fiber is freed when it ends. If a process is killed, all its fibers are
  * freed. */
 struct sim_fiber {
-	struct tei_list link;		/* in fibers.all */
-	struct tei_list waiting;	/* in a list of fibers.waiting while key
-					 * is not NULL */
+	struct tei_list link;		/* entry of fibers.all */
+	struct tei_list waiting;	/* entry of a list in fibers.waiting
+					 * while `key` is not NULL */
 	struct sim_host *host;
 	const char *name;
 	void *(*fn)(void *);
 	void *arg;
 	void *result;
-	const void *key;		/* key of sim_wait, or NULL */
+	const void *key;		/* key for which the fiber waits in
+					 * sim_wait, or NULL */
 	bool woken;			/* true if sim_wake has resumed the
 					 * fiber, false if its time limit has */
 	bool ended;
 	bool detached;
-	sim_event_id event;		/* event that resumes the fiber, or 0 */
+	sim_event_id event;		/* pending event that resumes the fiber;
+					 * 0 if there is none */
 	struct fiber_context context;
 	char *stack;
 #ifdef FIBER_ASAN
@@ -100,7 +102,8 @@ static struct {
 					       * which the fibers began to
 					       * wait */
 	struct sim_fiber *current;
-	struct fiber_context main;	/* the context of sim_run */
+	struct fiber_context main;	/* saved registers of sim_run while a
+					 * fiber runs */
 	char **stacks;			/* array of the stacks that no fiber
 					 * uses at present */
 	size_t stacks_used, stacks_room;

@@ -30,8 +30,8 @@ struct sim_host {
  * or is dropped. */
 struct sim_event {
 	uint64_t when_ns;
-	uint64_t seq;			/* order among events of the same
-					 * time */
+	uint64_t seq;			/* sequence number, which orders events
+					 * of the same time */
 	sim_event_fn fn;
 	void *arg;
 	struct sim_host *host;		/* NULL: the event belongs to the

@@ -71,7 +71,7 @@ struct load_op {
 	struct tei_rail_task task;
 	enum load_kind kind;
 	uint64_t id;
-	uint32_t to;			/* target host */
+	uint32_t to;			/* number of the target host */
 	uint32_t chunk;
 	uint64_t incarnation;		/* incarnation of the target */
 	struct load_slot *slot;

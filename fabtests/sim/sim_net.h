@@ -46,14 +46,15 @@ struct tei_world_net;
 struct sim_net_conf {
 	/* the provider's attributes */
 	bool ip;	    /* true: addresses are FI_SOCKADDR_IN, and
-			     * connections are sockets that can be looked up and
-			     * cut; false: addresses are FI_ADDR_STR */
+			     * connections have sockets, which the library can
+			     * find and cut; false: addresses are FI_ADDR_STR */
 	bool wait_fd;	    /* completion queues have a file descriptor */
 	bool eq;	    /* event queues can be opened */
 	uint64_t mr_mode;   /* any of FI_MR_LOCAL, FI_MR_VIRT_ADDR,
 			     * FI_MR_ALLOCATED, FI_MR_PROV_KEY, FI_MR_ENDPOINT,
 			     * FI_MR_RMA_EVENT */
-	uint64_t msg_order; /* FI_ORDER_... */
+	uint64_t msg_order; /* message order that the provider guarantees,
+			     * FI_ORDER_* */
 	uint32_t tx_size, rx_size;	   /* maximum number of posted
 					    * operations and of posted receives
 					    * per endpoint */

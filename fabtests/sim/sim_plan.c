@@ -9,7 +9,7 @@
 #include "fabtests/sim/sim_cluster.h"
 #include "fabtests/sim/sim_net.h"
 
-/* One fault. */
+/* One fault of the plan. */
 struct plan_fault {
 	uint32_t index;
 	const struct plan_kind *kind;

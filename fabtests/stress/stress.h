@@ -91,10 +91,10 @@ struct stress_worker {
 /* A move in progress. In the arrays, element 0 belongs to the initiator and
  * element 1 to the target. */
 struct stress_move {
-	uint64_t id;		/* 0 if the entry is unused */
+	uint64_t id;		/* id of the move; 0 if the entry is unused */
 	int op;
 	unsigned int worker[2], life[2], slot[2];
-	uint64_t off[2];	/* offset in the slot */
+	uint64_t off[2];	/* offset of the range in the slot, bytes */
 	uint64_t len, block;	/* bytes of the whole move, and of each task but
 				 * the last */
 	uint64_t begin_ns;
@@ -136,7 +136,7 @@ struct stress {
 				 * no rail is broken */
 	uint64_t mended_ns[2];	/* time of the last repair of each rail */
 	uint64_t bytes;		/* verified bytes of completed moves */
-	uint64_t status[8];	/* number of tasks by status */
+	uint64_t status[8];	/* numbers of ended tasks, indexed by status */
 	uint64_t stops, kills, cuts, refused;
 	uint64_t unfenced;	/* number of cancelled moves that ended unfenced
 				 * while a rail was broken */

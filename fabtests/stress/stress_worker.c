@@ -12,7 +12,7 @@
 #include "fabtests/stress/stress.h"
 
 struct worker_move {
-	uint64_t id;		/* 0 if the entry is unused */
+	uint64_t id;		/* id of the move; 0 if the entry is unused */
 	struct fx_job job;
 };
 

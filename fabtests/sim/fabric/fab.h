@@ -35,7 +35,8 @@
 #include "util/list.h"
 
 #define FAB_IOV	    SIM_NET_IOV
-#define FAB_FD_BASE (1 << 24) /* smallest file descriptor */
+#define FAB_FD_BASE (1 << 24) /* smallest file descriptor of the simulated
+			       * world */
 #define FAB_API	    FI_VERSION(1, 17)
 
 /* --- NICs and paths (fab_net.c) --- */
@@ -62,7 +63,7 @@ struct fab_nic {
 /* A path whose state a test or a fault has changed. It exists until
  * sim_net_end. */
 struct fab_path {
-	struct tei_list link; /* in fab_net.paths[] */
+	struct tei_list link; /* entry of a list in fab_net.paths */
 	struct sim_net_nic from, to;
 	struct sim_net_path p;
 	uint64_t free_ns; /* time at which the last packet has passed the path,
@@ -92,11 +93,12 @@ struct fab_net {
 	struct tei_list flying; /* list of fab_pkt.link: packets on the way */
 	struct tei_list objs;	/* list of fab_obj.link: all libfabric
 				 * objects */
-	struct tei_list conns;	/* list of fab_conn.link */
+	struct tei_list conns;	/* list of fab_conn.link: all connections */
 	uint64_t next_ep, next_conn;
 	uint64_t next_key;
 	struct sim_net_stats stats;
-	struct fab_fd *fds; /* indexed by fd - FAB_FD_BASE */
+	struct fab_fd *fds; /* table of file descriptors, indexed by fd -
+			     * FAB_FD_BASE */
 	uint32_t nfds, max_fds;
 };
 
@@ -131,7 +133,7 @@ enum fab_kind {
 /* The common part of all libfabric objects. The statistics count an object from
  * fab_obj_add to fab_obj_del. */
 struct fab_obj {
-	struct tei_list link; /* in fab_net.objs */
+	struct tei_list link; /* entry of fab_net.objs */
 	enum fab_kind kind;
 	uint32_t host, life;
 	void (*drop)(struct fab_obj *obj); /* frees the object in sim_net_end */
@@ -155,13 +157,15 @@ struct fab_domain {
 	struct fab_obj obj;
 	struct fab_nic *nic;
 	uint32_t nmrs, neps;
-	struct tei_list keys[FAB_KEYS]; /* lists of fab_mr.link */
+	struct tei_list keys[FAB_KEYS]; /* hash table of the domain's
+					 * registrations: lists of
+					 * fab_mr.link */
 };
 
 struct fab_mr {
 	struct fid_mr fid;
 	struct fab_obj obj;
-	struct tei_list link; /* in domain->keys */
+	struct tei_list link; /* entry of a list in domain->keys */
 	struct fab_domain *domain;
 	struct fab_ep *ep; /* endpoint to which the registration is bound; used
 			    * only if mr_mode has FI_MR_ENDPOINT */
@@ -176,14 +180,15 @@ struct fab_mr {
  * otherwise NULL. Sets *at to the local address of the range. */
 struct fab_mr *fab_mr_check(struct fab_ep *ep, uint64_t key, uint64_t addr,
 			    uint64_t len, uint64_t access, char **at);
-/* Returns true if desc may be used for local memory in this domain. */
+/* Returns true if the memory descriptor `desc` permits the access to the local
+ * range in this domain. */
 bool fab_mr_local(const struct fab_domain *domain, void *desc, const void *addr,
 		  size_t len, uint64_t access);
 void fab_mr_unbind(struct fab_ep *ep);
 
 /* One entry of a completion queue. */
 struct fab_comp {
-	struct tei_list link; /* in fab_cq.comps or fab_cq.late */
+	struct tei_list link; /* entry of fab_cq.comps or fab_cq.late */
 	struct fab_cq *cq;
 	sim_event_id due;	  /* event that moves the entry from `late` to
 				   * `comps`; 0 if there is none */
@@ -198,11 +203,13 @@ struct fab_cq {
 	struct tei_list comps;
 	struct tei_list late;	/* list of fab_comp.link: delayed completions,
 				 * which are moved to `comps` later */
-	struct tei_list tx_eps; /* list of fab_ep.in_tx */
+	struct tei_list tx_eps; /* list of fab_ep.in_tx: endpoints that use this
+				 * queue for sent operations */
 	struct tei_list rx_eps; /* list of fab_ep.in_rx: endpoints that use this
 				 * queue for receives, and another one for sent
 				 * operations */
-	int fd;			/* file descriptor, or -1 */
+	int fd;			/* file descriptor of the queue; -1 if it has
+				 * none */
 };
 
 /* Adds a copy of the completion to the queue, after delay_ns. */
@@ -244,7 +251,8 @@ struct fab_av {
 	size_t n, max;
 	size_t *free; /* indices of removed addresses, to be used again */
 	size_t nfree, max_free;
-	struct tei_list eps; /* list of fab_ep.in_av */
+	struct tei_list eps; /* list of fab_ep.in_av: endpoints that are bound
+			      * to this address vector */
 };
 int fab_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		struct fid_av **out, void *context);
@@ -275,10 +283,11 @@ enum fab_msg_kind {
  * and by the operation.
  */
 struct fab_msg {
-	struct tei_list link; /* in fab_side.queue */
+	struct tei_list link; /* entry of fab_side.queue */
 	uint32_t refs;
 	enum fab_msg_kind kind;
-	uint64_t number; /* number of the message on its connection */
+	uint64_t number; /* number of the message among all that its side has
+			  * posted */
 	uint64_t len;
 	/* The sender uses the members from `sent` to `status`. */
 	uint64_t sent;
@@ -311,11 +320,11 @@ struct fab_msg {
 	int refused;		 /* error with which the target has refused the
 				  * message, or 0 */
 	char *at[FAB_IOV];	 /* local addresses of the ranges in `rma` */
-	struct tei_list coming;	 /* FAB_SEND: in fab_side.receiving */
+	struct tei_list coming;	 /* FAB_SEND: entry of fab_side.receiving */
 	struct fab_recv *recv;	 /* FAB_SEND: receive that gets the bytes */
 	char *held;		 /* FAB_SEND: the bytes that have arrived, if no
 				  * receive matches yet */
-	struct tei_list waiting; /* FAB_SEND: in fab_ep.unexpected */
+	struct tei_list waiting; /* FAB_SEND: entry of fab_ep.unexpected */
 	struct fab_side *side;	 /* FAB_SEND: the receiving side; NULL if it is
 				  * closed */
 };
@@ -333,8 +342,8 @@ enum fab_pkt_kind {
 };
 
 struct fab_pkt {
-	struct tei_list link; /* in fab_net.flying, fab_ep.inbox, fab_side.held
-			       * or fab_side.parked */
+	struct tei_list link; /* entry of fab_net.flying, fab_ep.inbox,
+			       * fab_side.held or fab_side.parked */
 	struct fab_conn *conn;
 	int to; /* index of the side to which the packet is sent */
 	enum fab_pkt_kind kind;
@@ -366,8 +375,8 @@ struct fab_side {
 	enum fab_side_state state;
 	struct fab_ep *ep;    /* NULL in the states FAB_SIDE_NONE and
 			       * FAB_SIDE_CLOSED */
-	struct tei_list link; /* in ep->sides */
-	struct tei_list by_peer; /* in ep->by_peer[] */
+	struct tei_list link; /* entry of ep->sides */
+	struct tei_list by_peer; /* entry of a list in ep->by_peer */
 	uint32_t naddrs;	 /* number of entries of ep->by_addr that point
 				  * to this side */
 	fi_addr_t addr;		 /* index of the last entry of ep->by_addr that
@@ -378,7 +387,7 @@ struct fab_side {
 	struct tei_list queue;	 /* list of fab_msg.link: messages to be sent */
 	struct tei_list ops;	 /* list of fab_op.link: posted operations, in
 				  * the order of posting */
-	struct tei_list sending; /* in nic->sending */
+	struct tei_list sending; /* entry of nic->sending */
 	uint64_t flight;	 /* bytes sent and not yet handled by the
 				  * target */
 	uint64_t on_wire;	 /* number of packets that were sent and have
@@ -390,7 +399,7 @@ struct fab_side {
 				  * arrives before it */
 	struct tei_list held;	 /* list of fab_pkt.link: packets that wait at a
 				  * blocked path */
-	struct tei_list holding; /* in fab_net.held */
+	struct tei_list holding; /* entry of fab_net.held */
 	uint64_t held_ns;	 /* time at which the packets in `held` began to
 				  * wait */
 	sim_event_id retry;	 /* event that ends the wait of the packets in
@@ -417,7 +426,7 @@ struct fab_side {
 /* A connection. References to it are held by each side that has an endpoint, by
  * each packet and by each event of the connection. */
 struct fab_conn {
-	struct tei_list link; /* in fab_net.conns */
+	struct tei_list link; /* entry of fab_net.conns */
 	uint64_t id;
 	uint32_t refs;
 	struct fab_addr addr[2]; /* addresses of the two endpoints; addr[0] is
@@ -494,7 +503,7 @@ void fab_recv_fail(struct fab_ep *ep, struct fab_recv *r, int err);
 
 /* A posted receive. */
 struct fab_recv {
-	struct tei_list link; /* in ep->recvs */
+	struct tei_list link; /* entry of ep->recvs */
 	struct iovec iov[FAB_IOV];
 	size_t niov, len;
 	void *context;
@@ -504,7 +513,7 @@ struct fab_recv {
 
 /* A posted operation. */
 struct fab_op {
-	struct tei_list link; /* in side->ops */
+	struct tei_list link; /* entry of side->ops */
 	struct fab_ep *ep;
 	struct fab_side *side;
 	struct fab_msg *msg;
@@ -521,7 +530,8 @@ void fab_op_end(struct fab_op *op, int err, bool report);
 struct fab_ep {
 	struct fid_ep fid;
 	struct fab_obj obj;
-	struct tei_list link; /* in nic->eps, if the endpoint is enabled */
+	struct tei_list link; /* entry of nic->eps, if the endpoint is
+			       * enabled */
 	struct fab_domain *domain;
 	struct fab_nic *nic;
 	uint64_t id;
@@ -530,9 +540,10 @@ struct fab_ep {
 				      * closed or its process was killed */
 	uint64_t tx_flags, rx_flags; /* default flags of operations */
 	struct fab_cq *tx_cq, *rx_cq;
-	struct tei_list in_tx, in_rx; /* in tx_cq->tx_eps, rx_cq->rx_eps */
+	struct tei_list in_tx, in_rx; /* entries of tx_cq->tx_eps and
+				       * rx_cq->rx_eps */
 	struct fab_av *av;
-	struct tei_list in_av;	 /* in av->eps */
+	struct tei_list in_av;	 /* entry of av->eps */
 	struct fab_cntr *remote; /* counter of operations of peers that access
 				  * this endpoint's memory, or NULL */
 	bool tx_selective, rx_selective;
@@ -547,7 +558,8 @@ struct fab_ep {
 				    * to that address, or NULL */
 	size_t nby_addr;
 	struct tei_list recvs;
-	struct tei_list unexpected; /* list of fab_msg.waiting */
+	struct tei_list unexpected; /* list of fab_msg.waiting: unexpected
+				     * messages */
 	uint32_t nunexpected;
 	struct tei_list inbox; /* list of fab_pkt.link: packets that have
 				* arrived */
@@ -610,8 +622,8 @@ struct fab_fd {
 
 int fab_fd_new(enum fab_fd_kind kind, void *of);
 void fab_fd_close(int fd);
-/* Returns the entry of a file descriptor, or of the file descriptor that it
- * duplicates. Returns NULL if it is not open. */
+/* Returns the entry of a file descriptor. If it is a duplicate, returns the
+ * entry of the original. Returns NULL if the file descriptor is not open. */
 struct fab_fd *fab_fd_get(int fd);
 /* Called when the file descriptor has become readable: makes the call that
  * sim_net_fd_notify has requested, if any. */
