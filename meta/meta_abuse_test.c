@@ -19,7 +19,8 @@
 #include "util/clock.h"
 #include "util/secret.h"
 
-/* Clients and servers that violate the protocol. */
+/* Tests the server of the control channel with clients, and the client with
+ * servers, that violate the protocol or use too many resources. */
 
 static struct sockaddr_in abuse_address(uint16_t port)
 {
@@ -32,7 +33,7 @@ static struct sockaddr_in abuse_address(uint16_t port)
 	return sa;
 }
 
-/* Connects from the given address of this host. */
+/* Connects to the server from the address "from" of this host. */
 static int abuse_connect_from(struct tei_meta_server *s, uint32_t from)
 {
 	struct sockaddr_in sa = abuse_address(tei_meta_server_port(s));
@@ -54,8 +55,9 @@ static int abuse_connect(struct tei_meta_server *s)
 }
 
 /*
- * Reads until the other side closes the connection, for at most 20 s. Returns
- * the number of bytes read, or -1.
+ * Reads until the other side closes the connection, and waits at most 20 s for
+ * each part. Returns the number of bytes read, or -1 after a failure or
+ * timeout.
  */
 static ssize_t abuse_drain(int fd, uint8_t *buf, size_t size)
 {
@@ -76,8 +78,9 @@ static ssize_t abuse_drain(int fd, uint8_t *buf, size_t size)
 }
 
 /*
- * Sends the bytes. Returns the code of the ERROR frame that the server replies,
- * or 0 if the reply is no ERROR frame.
+ * Sends the bytes to the server. Returns the code of the ERROR frame with which
+ * the server replies, or 0 if it does not reply with one. If half_close is
+ * true, shuts down the sending direction after the bytes.
  */
 static int abuse_send(struct tei_meta_server *s, const void *bytes, size_t len,
 		      bool half_close)
@@ -113,16 +116,15 @@ static char *abuse_report(void *arg)
 
 #define ABUSE_PATIENCE	(60 * TEI_NS_PER_SEC)
 
-/* Starts a server that drops no client for being slow during the test. */
+/* Starts a server whose time limits are so long that it does not drop a slow
+ * client during the test. */
 static struct tei_meta_server *abuse_patient(uint32_t max_clients)
 {
 	return meta_test_server("127.0.0.1", 1, ABUSE_PATIENCE, max_clients);
 }
 
-/*
- * Requests statistics from the given address of this host. Returns the type of
- * the reply, or 0 if there is none.
- */
+/* Requests statistics from the server, as a client with the address "from" of
+ * this host. Returns the type of the reply, or 0 if there is none. */
 static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
 {
 	int fd = abuse_connect_from(s, from);
@@ -279,10 +281,8 @@ static void test_silent_and_dripping_clients_are_dropped(void)
 	tei_meta_server_stop(s);
 }
 
-/*
- * Single bytes do not wake the server. Only connections and requests are
- * charged to the rate limit.
- */
+/* Tests that a request which arrives byte by byte is charged like one that
+ * arrives at once. */
 static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 {
 	struct tei_meta_server_config config = {
@@ -298,8 +298,11 @@ static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
-	/* The client may use 128 steps in a burst. A request costs 8 steps; it
-	 * would cost 22 steps if the server charged each byte. */
+	/*
+	 * The client may use 128 steps in a burst. A connection with one
+	 * request costs 8 steps; it would cost 22 steps if the server charged
+	 * each byte.
+	 */
 	for (i = 0; i < 12; i++) {
 		fd = abuse_connect(s);
 		for (n = 0; n < sizeof(h); n++) {
@@ -316,8 +319,8 @@ static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 	tei_meta_server_stop(s);
 }
 
-/* 60 replies cost more than the burst of 128 steps. They would not if each
- * reply cost one step. */
+/* Tests that replies are charged to the rate limit. Without the steps for
+ * replies, the burst would be enough for all 1 100 requests. */
 static void test_answers_cost_tokens(void)
 {
 	struct tei_meta_server_config config = {
@@ -333,8 +336,8 @@ static void test_answers_cost_tokens(void)
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
 	fd = abuse_connect(s);
-	/* A request costs five steps. The client may use a burst of 4 800 steps
-	 * and 200 steps per second in addition. */
+	/* A request with its reply costs five steps. The client may use a burst
+	 * of 4 800 steps, and 200 steps per second in addition. */
 	for (i = 0; i < 1100; i++)
 		CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
 				sizeof(h));
@@ -374,8 +377,9 @@ static struct tei_meta_server *abuse_frugal(uint32_t max_clients)
 }
 
 /*
- * Returns how many of a hundred clients that send len bytes are refused before
- * one is throttled.
+ * Connects up to 100 times from the address "from" and sends len invalid bytes
+ * each time. Returns the number of connections that the server has refused
+ * before it throttles or blocks the address.
  */
 static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 {
@@ -395,10 +399,8 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 	return i;
 }
 
-/*
- * A burst of 384 steps is enough for 128 refusals, because each refusal costs
- * three steps.
- */
+/* Tests that refused requests are charged. A refusal costs at least three
+ * steps, so a burst of 384 steps is used up after 128 refusals at most. */
 static void test_refusals_cost_tokens(void)
 {
 	struct tei_meta_server *s = abuse_frugal(64);
@@ -408,8 +410,9 @@ static void test_refusals_cost_tokens(void)
 }
 
 /*
- * A client that the server refuses because it has no room is charged too. In
- * this test, a client that does not read occupies the only place.
+ * Tests that a connection which the server refuses because it has too many
+ * clients is charged. The server accepts one client, which does not read its
+ * reply and so keeps the server full.
  */
 static void test_rejected_connections_cost_tokens(void)
 {
@@ -430,8 +433,8 @@ static void test_rejected_connections_cost_tokens(void)
 	tei_meta_server_stop(s);
 }
 
-/* Each urgent byte would wake the server, whatever events the server waits
- * for. */
+/* Tests that a client which sends urgent data is refused. The server cannot
+ * prevent that each urgent byte wakes its thread. */
 static void test_urgent_bytes_are_refused(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -452,8 +455,7 @@ static void test_urgent_bytes_are_refused(void)
 	tei_meta_server_stop(s);
 }
 
-/* Returns a report after work whose CPU time costs as much as a thousand
- * steps. */
+/* Report function that uses 10 ms of CPU time, which costs 1 000 steps. */
 static char *abuse_report_slowly(void *arg)
 {
 	uint64_t until = tei_cpu_ns() + 10 * TEI_NS_PER_MS;
@@ -463,10 +465,8 @@ static char *abuse_report_slowly(void *arg)
 	return abuse_report(arg);
 }
 
-/*
- * The first report costs more than the burst of 384 steps, so the next request
- * is throttled.
- */
+/* Tests that the CPU time of a report is charged. The first report costs more
+ * than the burst of 384 steps, so the second request is throttled. */
 static void test_statistics_cost_what_they_take(void)
 {
 	uint64_t until = meta_test_deadline();
@@ -480,7 +480,8 @@ static void test_statistics_cost_what_they_take(void)
 	h[1] = h[0];
 	fd = abuse_connect(s);
 	CU_ASSERT_EQUAL(send(fd, h, sizeof(h), MSG_NOSIGNAL), sizeof(h));
-	/* the counters are read one after the other and may change meanwhile */
+	/* the loop reads the counters until both have changed, because they do
+	 * not change at the same time */
 	do {
 		poll(NULL, 0, 1);
 		tei_meta_server_stats(s, &stats);
@@ -492,7 +493,7 @@ static void test_statistics_cost_what_they_take(void)
 	tei_meta_server_stop(s);
 }
 
-/* Waits until the server has only count clients left. */
+/* Waits until the server has exactly "count" clients. */
 static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 {
 	struct tei_meta_server_stats stats;
@@ -505,7 +506,8 @@ static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 	CU_ASSERT_EQUAL(stats.clients, count);
 }
 
-/* Waits until the server has dropped count clients in favour of others. */
+/* Waits until the server has dropped "count" clients to make space for new
+ * ones. */
 static void abuse_evicted(struct tei_meta_server *s, uint32_t count)
 {
 	struct tei_meta_server_stats stats;
@@ -518,7 +520,7 @@ static void abuse_evicted(struct tei_meta_server *s, uint32_t count)
 	CU_ASSERT_EQUAL(stats.evicted, count);
 }
 
-/* Waits until the server has dropped a client for being slow. */
+/* Waits until the server has dropped a client at its deadline. */
 static void abuse_timed_out(struct tei_meta_server *s)
 {
 	struct tei_meta_server_stats stats;
@@ -558,10 +560,8 @@ static void test_a_client_that_never_reads_is_dropped(void)
 	tei_meta_server_stop(s);
 }
 
-/*
- * The client reads a few bytes now and then, which does not extend its
- * deadline.
- */
+/* Tests that a client which reads a large reply a few bytes at a time is
+ * dropped at the deadline of the reply. */
 static void test_a_client_that_reads_slowly_is_dropped(void)
 {
 	const size_t len = (size_t)6 << 20;
@@ -599,7 +599,8 @@ static void test_a_client_that_reads_slowly_is_dropped(void)
 	tei_meta_server_stop(s);
 }
 
-/* Computes the median and the longest time of pings, in microseconds. */
+/* Makes 101 pings. Sets *median and *worst to their median and longest
+ * duration, us. */
 static void abuse_measure(struct tei_meta_server *s, double *median,
 			  double *worst)
 {
@@ -641,15 +642,16 @@ static void test_bad_clients_delay_nobody(void)
 	abuse_measure(s, &median, &worst);
 	printf("# ping alone %.0f us (worst %.0f), with 200 stuck clients %.0f us (worst %.0f)\n",
 	       alone, alone_worst, median, worst);
-	/* a ping would take a minute if it waited until the server drops a
-	 * stuck client */
+	/* if the server were stuck with one of the clients, a ping would take
+	 * as long as the time limit of the client, a minute */
 	CU_ASSERT(worst < ABUSE_PATIENCE / 2e3);
 	for (i = 0; i < 200; i++)
 		close(fds[i]);
 	tei_meta_server_stop(s);
 }
 
-/* Redirects stderr to a file. *saved receives a copy of the original stderr. */
+/* Redirects stderr to a file and returns its descriptor. Sets *saved to a copy
+ * of the original stderr. */
 static int abuse_log_begin(int *saved)
 {
 	int fd = memfd_create("log", MFD_CLOEXEC);
@@ -660,7 +662,8 @@ static int abuse_log_begin(int *saved)
 	return fd;
 }
 
-/* Restores stderr. Returns true if the log contains the text. */
+/* Restores stderr from saved. Returns true if the file fd, to which stderr was
+ * redirected, contains text. */
 static bool abuse_log_end(int fd, int saved, const char *text)
 {
 	char said[16384];
@@ -706,8 +709,11 @@ static void test_a_flood_meets_the_limit_and_others_get_through(void)
 	tei_meta_server_stop(s);
 }
 
-/* One address may occupy a quarter of the server's places, so the clients of an
- * address displace only each other. */
+/*
+ * Tests that one address may have only a quarter of the server's connections:
+ * if it makes more, the server drops older ones of the same address and not
+ * those of other addresses.
+ */
 static void test_an_address_has_its_share_of_the_places(void)
 {
 	struct tei_meta_server *s = abuse_patient(32);
@@ -726,8 +732,8 @@ static void test_an_address_has_its_share_of_the_places(void)
 	CU_ASSERT_EQUAL(stats.evicted, 0);
 	for (; i < 40; i++)
 		fds[i] = abuse_connect(s);
-	/* the server has dropped 32 clients of this address, the longest
-	 * waiting ones first */
+	/* the server has dropped the 32 clients of this address that have
+	 * waited longest */
 	abuse_evicted(s, 32);
 	abuse_settle(s, 9);
 	/* the client of the other address has waited longest and is still
@@ -762,8 +768,8 @@ static void test_out_of_descriptors_is_survived(void)
 		n++;
 	CU_ASSERT(n < 64);
 	CU_ASSERT_EQUAL(connect(late, (struct sockaddr *)&sa, sizeof(sa)), 0);
-	/* the server drops the client that has waited longest, to make room for
-	 * the new client */
+	/* the server has dropped the client that has waited longest, because it
+	 * needs a file descriptor for the new one */
 	CU_ASSERT(abuse_drain(waiting, reply, sizeof(reply)) > 0);
 	abuse_settle(s, 1);
 	while (n)
@@ -799,8 +805,10 @@ static void test_stop_with_clients_leaves_no_descriptor(void)
 	CU_ASSERT_EQUAL(meta_test_fds(), before);
 }
 
-/* Writes one or two valid requests with a few bytes changed, cut off at any
- * position. */
+/*
+ * Writes a random number of requests to out, changes a few of their bytes at
+ * random, and cuts them off at a random position. Returns the number of bytes.
+ */
 static size_t abuse_fuzz(struct tei_fuzz *f, uint8_t *out, size_t size)
 {
 	static const uint8_t types[] = {
@@ -839,9 +847,8 @@ static void abuse_fuzzed(struct tei_meta_server *s, const char *what,
 		fd = abuse_connect(s);
 		len = abuse_fuzz(&f, frames, sizeof(frames));
 		send(fd, frames, len, MSG_NOSIGNAL);
-		/* waits for the answers in some rounds only; in the other
-		 * rounds, the client closes the connection before it has all
-		 * answers */
+		/* in every eighth round, the client waits for all answers; in
+		 * the other rounds, it closes the connection at once */
 		if (!(f.rounds % 8)) {
 			shutdown(fd, SHUT_WR);
 			abuse_drain(fd, frames, sizeof(frames));
@@ -873,7 +880,8 @@ static void test_fuzzed_requests_never_hurt(void)
 	tei_meta_server_stop(s);
 }
 
-/* Without the secret, no fuzzed request gets an answer. */
+/* Tests that a server with a secret survives random requests of clients without
+ * the secret, and then still answers a client with the secret. */
 static void test_fuzzed_requests_get_nothing_without_the_secret(void)
 {
 	struct tei_secret *secret = NULL;
@@ -898,7 +906,7 @@ struct abuse_server {
 	uint16_t port;
 	const uint8_t *reply;
 	size_t len;
-	bool hold; /* the server side keeps the connection open after its
+	bool hold; /* true: the server keeps the connection open after its
 		    * reply */
 };
 
@@ -912,16 +920,15 @@ static void *abuse_server_thread(void *arg)
 		return NULL;
 	if (recv(fd, junk, sizeof(junk), 0) > 0)
 		send(fd, a->reply, a->len, MSG_NOSIGNAL);
-	if (a->hold) /* wait until the client closes the
-		      * connection */
+	if (a->hold) /* waits until the client closes the connection */
 		while (recv(fd, junk, sizeof(junk), 0) > 0)
 			;
 	close(fd);
 	return NULL;
 }
 
-/* Starts a listener with the given backlog. *sa and endpoint receive its
- * address. */
+/* Listens at a free port of 127.0.0.1 with the given backlog. Writes the
+ * address to *sa and endpoint. Returns the socket. */
 static int abuse_listen(int backlog, struct sockaddr_in *sa,
 			char endpoint[TEI_META_ENDPOINT_MAX])
 {
@@ -960,8 +967,8 @@ static int abuse_client(const void *reply, size_t len, bool hold,
 	return rc;
 }
 
-/* A listener whose queue is full for a while, so that the kernel drops the
- * packets of a connecting client. */
+/* A listener whose queue of connections is full for 200 ms, so that the kernel
+ * drops the first packet of a client that connects. */
 struct abuse_full {
 	int listen_fd;
 	uint64_t begin_ns, came_ns; /* came_ns: time at which the client
@@ -1010,7 +1017,11 @@ static uint64_t abuse_connects_after(void)
 	return f.came_ns - f.begin_ns;
 }
 
-/* The kernel sends a lost first packet again only after a second. */
+/*
+ * Tests that a client whose first packet was lost connects within 900 ms. The
+ * kernel alone would repeat the packet only after a second. Tries five times,
+ * because the machine may be busy.
+ */
 static void test_clients_connect_soon_after_a_loss(void)
 {
 	uint64_t took = UINT64_MAX;

@@ -19,9 +19,10 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-/* Tests two sides with a shared secret, and an attacker between them. */
+/* Tests a client and a server with and without the shared secret, and with an
+ * attacker between them who changes bytes. */
 
-/* length of a descriptor, bytes */
+/* length of the text that the server publishes as "big", bytes */
 #define AUTH_TEXT ((size_t)1 << 20)
 
 static struct tei_secret *auth_secret(const char *text)
@@ -101,7 +102,8 @@ static void test_the_same_secret_opens_everything(void)
 	tei_secret_free(secret);
 }
 
-/* Checks that every request is denied with the same text. */
+/* Checks that a client with the given secret is denied, with the same text for
+ * a published and for an unknown name. */
 static void auth_denied(struct tei_meta_server *s,
 			const struct tei_secret *secret, const char *text)
 {
@@ -138,8 +140,8 @@ static void test_error_of_differing_secrets_names_the_difference(void)
 		    "has no shared secret, the requesting process has one");
 	tei_meta_server_stats(asks, &stats);
 	CU_ASSERT_EQUAL(stats.denied, 6);
-	CU_ASSERT_EQUAL(stats.served, 3); /* the server has answered
-					   * nothing but the challenges */
+	CU_ASSERT_EQUAL(stats.served, 3); /* these are the challenges: no
+					   * request was answered */
 	tei_meta_server_stop(asks);
 	tei_meta_server_stop(open);
 	tei_secret_free(one);
@@ -173,13 +175,14 @@ static void test_store_reads_the_secret_from_its_file(void)
 
 /* --- an attacker between both sides -------------------------------------- */
 
-/* Forwards the bytes of both sides, with one byte of one direction changed. */
+/* An attacker between the client and the server, who forwards all bytes and
+ * changes one of them. */
 struct auth_between {
 	int listen_fd;
 	uint16_t server_port;
-	bool to_server; /* direction in which the changed byte
-			 * is sent */
-	size_t at;	/* position of the changed byte in that
+	bool to_server; /* true: changes a byte that the client sends; false:
+			 * one that the server sends */
+	size_t at;	/* position of the changed byte among those sent in that
 			 * direction */
 };
 
@@ -230,7 +233,7 @@ static void *auth_between_thread(void *arg)
 	return NULL;
 }
 
-#define AUTH_NO_BYTE SIZE_MAX /* value of at: no byte is changed */
+#define AUTH_NO_BYTE SIZE_MAX /* value of "at" with which no byte is changed */
 
 static int auth_through(struct tei_meta_server *s,
 			const struct tei_secret *secret, bool to_server,
@@ -261,11 +264,12 @@ static int auth_through(struct tei_meta_server *s,
 }
 
 /*
- * Returns true if nothing detects a change of the byte at position at. AUTH,
- * RESPONSE and the request have 48 bytes each, CHALLENGE 48 and PONG 56. Only
- * the ids in AUTH, CHALLENGE and RESPONSE are not checked; they pair requests
- * with replies. A larger length is not tested, because the receiver would wait
- * for more bytes.
+ * Returns true if the test does not expect that a change of the byte at
+ * position "at" is detected. AUTH, RESPONSE, CHALLENGE and the signed request
+ * have 48 bytes each, PONG has 56. The ids in AUTH, CHALLENGE and RESPONSE
+ * (bytes 8 to 11) are not protected; they only relate replies to requests. The
+ * upper bytes of a length (12 to 14) are not changed, because the receiver
+ * would wait for the missing bytes.
  */
 static bool auth_ignored(size_t at, bool to_server)
 {

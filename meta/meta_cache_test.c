@@ -12,7 +12,7 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-/* Store and cache of one process, and the servers of a few peers. */
+/* The store and the cache of a process, and the servers of three peers. */
 struct cache_setup {
 	struct tei_meta_store *store;
 	struct tei_meta_cache *cache;
@@ -20,14 +20,15 @@ struct cache_setup {
 	unsigned int refreshed;
 	unsigned int detached;	/* atomic */
 	unsigned int attaching; /* atomic: number of calls of attach so far */
-	bool refuse;		/* makes attach fail */
-	bool hold;		/* atomic: makes attach wait while it is true */
+	bool refuse;		/* true: attach fails */
+	bool hold;		/* atomic; while it is true, attach waits */
 	int32_t refreshed_id;
-	uint64_t before, now; /* incarnations of a peer, before and
-			       * after its restart */
+	uint64_t before, now; /* incarnations of a peer before and after its
+			       * restart */
 };
 
-/* Callback attach: the data of a segment is a reference to its descriptor. */
+/* Callback attach: the data that the cache keeps for a segment is a reference
+ * to its descriptor. */
 static int cache_attached(void *arg, int32_t id, struct tei_meta_desc *desc,
 			  bool again, void **data, struct tei_err *err)
 {
@@ -463,8 +464,10 @@ static void test_one_fetch_serves_all_that_wait(void)
 
 	if (!cache_setup(&t, 0))
 		return;
-	/* a name instead of an address needs a resolver thread, so that the
-	 * other callers have time to join the fetch */
+	/*
+	 * a host name makes the fetch slower than a numeric address, because a
+	 * thread resolves it; so the other callers come while it is in progress
+	 */
 	snprintf(name, sizeof(name), "localhost:%u",
 		 tei_meta_server_port(t.peer[0]));
 	opener = (struct cache_opener){ &t, name };

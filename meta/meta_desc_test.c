@@ -298,10 +298,8 @@ static void test_ten_thousand_buffers_take_no_time(void)
 	tei_meta_desc_unref(b);
 }
 
-/*
- * Makes one to four changes: replaces a byte, truncates the text or repeats a
- * part.
- */
+/* Makes one to four random changes to the text: replaces a byte, truncates the
+ * text or repeats a part of it. Returns the new length. */
 static size_t desc_mutate(char *text, size_t len, struct tei_fuzz *f)
 {
 	static const char likely[] = "{}[],:\"\\0129eE-.ntf \x80";
@@ -328,7 +326,8 @@ static size_t desc_mutate(char *text, size_t len, struct tei_fuzz *f)
 	return len;
 }
 
-/* Adds labels to the text of a descriptor of meta_test_desc. */
+/* Adds two labels to the JSON text of a descriptor that meta_test_desc has
+ * created. Frees json and returns the new text. */
 static char *desc_add_labels(char *json, size_t *len)
 {
 	char *text = NULL;
@@ -361,15 +360,13 @@ static void test_fuzzed_text_never_hurts(void)
 	tei_meta_desc_unref(got);
 	meta_test_hush(true);
 	for (tei_fuzz_begin(&f, "descriptors"); tei_fuzz_next(&f, 20000);) {
-		/*
-		 * exactly len bytes, so that a sanitizer detects reads beyond
-		 * them
-		 */
+		/* the memory has exactly len bytes, so that a sanitizer detects
+		 * reads beyond them */
 		text = malloc(len);
 		memcpy(text, json, len);
 		n = desc_mutate(text, len, &f);
 		rc = tei_meta_desc_decode(text, n, &got, &err);
-		/* every refusal states a reason */
+		/* every error text contains a reason */
 		CU_ASSERT(!rc || !strstr(err.text, "(null)"));
 		if (!rc) {
 			CU_ASSERT_EQUAL(tei_meta_desc_encode(got, &again, &m,

@@ -13,8 +13,8 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-/* Tests the parser with texts of etcd's gateway, and tests the driver with
- * servers that send faulty texts. */
+/* Tests the parser with texts that etcd's JSON gateway sends, and the driver
+ * with a server that sends faulty texts. */
 
 #define REPLY_200 "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 #define HEADER                                                  \
@@ -151,7 +151,8 @@ static void test_keys_with_any_bytes_are_read(void)
 	struct etcd_response r;
 	struct pairs p;
 
-	/* base64 of "a", NUL, "b" and of 0xff 0xfe */
+	/* the key is "a", NUL, "b", and the value is 0xff 0xfe, both in
+	 * base64 */
 	CU_ASSERT(parse("{\"kvs\":[{\"key\":\"YQBi\",\"value\":\"//4=\"}]}", &r,
 			&p));
 	CU_ASSERT_STRING_EQUAL(p.key, "a");
@@ -194,7 +195,7 @@ static void test_end_of_a_prefix_is_the_next_key(void)
 	etcd_put_range_end(&b, "a/");
 	etcd_put_range_end(&b, "a\xff\xff");
 	meta_buf_bytes(&b, "", 1);
-	/* base64 of "a0" and of "b" */
+	/* the ends of the two ranges, "a0" and "b", in base64 */
 	CU_ASSERT_STRING_EQUAL(b.text, "\"YTA=\"\"Yg==\"");
 	free(b.text);
 }
@@ -289,8 +290,11 @@ static void test_older_path_is_used(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(stub.request, "/v3beta/"));
 }
 
-/* The server ends each watch at once. The driver starts the next watch after a
- * pause. */
+/*
+ * Tests that the driver survives faulty reports of a watch. The server ends
+ * each watch after one such report, and the driver starts the next one after a
+ * pause.
+ */
 static void test_bad_reports_are_survived(void)
 {
 	static const char *const reports[] = {

@@ -12,7 +12,7 @@
 
 #define OK_HEADER "HTTP/1.1 200 OK\r\nContent-Length: "
 
-/* The HTTP servers of one test case. Static, because the struct is large. */
+/* The server, the client, a request and its response of one test case. */
 struct http_rig {
 	struct http_stub stub;
 	struct meta_http *http;
@@ -86,8 +86,8 @@ static void test_request_and_response_are_complete(void)
 	rig_close(rig);
 }
 
-/* The server closes each connection. The client notices that at the next
- * request. */
+/* Tests that a client survives if the server closes each connection after the
+ * reply: the next request uses a new connection. */
 static void test_closed_connection_is_replaced(void)
 {
 	static const char *const replies[] = { OK_HEADER "2\r\n\r\nok", NULL };
@@ -145,8 +145,8 @@ static void test_body_above_the_limit_is_refused(void)
 	};
 	struct http_rig *rig = rig_open(replies);
 
-	rig->stub.tail = "0123456789abcdef"; /* the stub sends this text again
-					      * and again */
+	rig->stub.tail = "0123456789abcdef"; /* the server sends this text
+					      * repeatedly */
 	CU_ASSERT_EQUAL(rig_run(rig), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(rig->got.why, "4096"));
 	rig_close(rig);

@@ -32,7 +32,8 @@ static bool stub_send(int fd, const char *text)
 	return sent == len;
 }
 
-/* Returns the length of the complete request in the buffer, or 0. */
+/* Returns the length of the first request in c->text, header and body, or 0 if
+ * it is not complete yet. */
 static size_t stub_request_len(const struct http_stub_client *c)
 {
 	const char *end = strstr(c->text, "\r\n\r\n"), *field;

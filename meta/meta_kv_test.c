@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests the core of the key-value stores with a driver whose server is a table
- * in this process. A case can make that server stop answering.
+ * Tests the core of the key-value stores with a fake driver. Its server is the
+ * table "fake" in this process, which can also behave like a server that does
+ * not answer.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,11 +30,11 @@ static struct fake {
 		unsigned int gets;
 	} keys[FAKE_KEYS];
 	int64_t version;
-	bool hold_gets, hold_commits; /* make reads and commits wait, as if
+	bool hold_gets, hold_commits; /* while true, reads or commits wait as if
 				       * the server did not answer */
 	bool interrupted;
-	unsigned int waiting; /* number of calls that wait for the
-			       * server */
+	unsigned int waiting; /* number of calls that are waiting because of
+			       * hold_gets or hold_commits */
 	bool wanted;	      /* value that fake_wanted returns */
 	unsigned int changes; /* number of calls of fake_changed */
 } fake = { .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -41,8 +42,8 @@ static struct fake {
 
 /* --- the driver ---------------------------------------------------------- */
 
-/* Returns the entry of the key; creates it if it is new. The caller holds
- * fake.lock. */
+/* Returns the entry of the key in the table, which is created if there is none.
+ * The caller holds fake.lock. */
 static struct fake_key *fake_key(const char *key)
 {
 	struct fake_key *k;
@@ -58,7 +59,11 @@ static struct fake_key *fake_key(const char *key)
 	abort();
 }
 
-/* Waits while the server does not answer. The caller holds fake.lock. */
+/*
+ * Waits while *held is true, until the deadline or until the driver is
+ * interrupted. Returns 0 if *held is false then, otherwise an error. The caller
+ * holds fake.lock.
+ */
 static int fake_wait(struct meta_kv *kv, const bool *held, uint64_t deadline_ns,
 		     struct tei_err *err)
 {
@@ -206,7 +211,8 @@ static void kv_rig_close(struct kv_rig *r)
 	memset(fake.keys, 0, sizeof(fake.keys));
 }
 
-/* Publishes a descriptor with that number of buffers. */
+/* Publishes a descriptor with the given number of buffers under the name
+ * "own". */
 static int kv_rig_publish(struct kv_rig *r, uint32_t buffers,
 			  uint64_t deadline_ns)
 {
@@ -241,7 +247,8 @@ static bool kv_wait(bool (*fn)(void *arg), void *arg)
 	return ft_wait_until(fn, arg, FAKE_WAIT_MS * ft_load());
 }
 
-/* Returns the number of buffers in the published descriptor. */
+/* Returns true if the descriptor that the store has for the name "own" contains
+ * *arg buffers. */
 static bool kv_buffers_are(void *arg)
 {
 	struct tei_meta_desc *d = NULL;
@@ -297,7 +304,7 @@ static void kv_close_soon(struct kv_rig *r)
 
 	CU_ASSERT(kv_wait(fake_waits, NULL));
 	tei_meta_store_close(r->store);
-	/* the deadline of the keeper's call is 600 s */
+	/* the keeper's call would end at its deadline only after 600 s */
 	CU_ASSERT(tei_now_ns() - start < 60 * ft_load() * TEI_NS_PER_SEC);
 	tei_meta_store_open("P2PHANDSHAKE", &r->settings, &r->store, NULL);
 	kv_rig_close(r);
@@ -309,8 +316,8 @@ static void test_close_ends_a_read_of_the_keeper(void)
 
 	kv_rig_open(&r);
 	CU_ASSERT_EQUAL(kv_rig_publish(&r, 1, meta_test_deadline()), 0);
-	fake_hold(&fake.hold_gets, true); /* the keeper reads the own keys
-					   * periodically */
+	fake_hold(&fake.hold_gets, true); /* the keeper reads the keys of the
+					   * published name periodically */
 	kv_close_soon(&r);
 }
 
@@ -337,7 +344,8 @@ static void fake_changed(void *arg, const char *name, uint32_t tries)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-/* The segment "clock" is always in use. */
+/* Callback "wanted". The segment "clock" is always in use, the other ones while
+ * fake.wanted is true. */
 static bool fake_wanted(void *arg, const char *name)
 {
 	bool wanted;
@@ -371,7 +379,8 @@ static bool kv_gets_are(void *arg)
 	return fake_gets(g->key) >= g->n;
 }
 
-/* Waits until the keeper has read the key `times` times. */
+/* Waits until the keeper has read the key "times" times more. Returns false if
+ * it does not in time. */
 static bool kv_polled(const char *key, unsigned int times)
 {
 	struct kv_gets g = { key, fake_gets(key) + times };
@@ -428,7 +437,8 @@ static void test_segment_that_is_not_used_is_not_read_again(void)
 	kv_fetch_segment(&r, "clock");
 	CU_ASSERT(kv_polled(key, 3));
 	fake_hold(&fake.wanted, false);
-	/* a read of key may have begun before; wait until it has ended */
+	/* a read of the key may have begun before; it has ended when the keeper
+	 * has read the key of "clock" three times */
 	CU_ASSERT(kv_polled(clock, 3));
 	gets = fake_gets(key);
 	CU_ASSERT(kv_polled(clock, 10));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors that this library and Mooncake exchange through a store. The
- * functions mooncake_takes_… simulate Mooncake's reader. They apply the rules
- * of Mooncake's reader: a missing number is 0, a missing text is "", unknown
+ * Tests the descriptors that this library and Mooncake see of each other in a
+ * common store. The functions mooncake_… read a descriptor by the rules of
+ * Mooncake's reader: a missing number is 0, a missing text is "", and unknown
  * members are skipped.
  */
 #include <cjson/cJSON.h>
@@ -60,7 +60,8 @@ static void mooncake_takes_buffer(const cJSON *b, bool keys, int devices)
 	CU_ASSERT_EQUAL(cJSON_GetArraySize(mooncake_list(b, "lkey")), devices);
 }
 
-/* Checks that each member has a value that Mooncake's reader accepts. */
+/* Checks that Mooncake's reader accepts the descriptor json, and that it has
+ * the given name and number of buffers. */
 static void mooncake_takes(const char *json, const char *name, int buffers)
 {
 	cJSON *doc = cJSON_Parse(json), *o;
@@ -74,7 +75,7 @@ static void mooncake_takes(const char *json, const char *name, int buffers)
 	CU_ASSERT(cJSON_HasObjectItem(doc, "tcp_data_port"));
 	CU_ASSERT_EQUAL(mooncake_number(doc, "tcp_data_port"), 0);
 	CU_ASSERT_EQUAL(mooncake_number(doc, "tcp_proto_version"), 2);
-	/* format YYYY-MM-DD hh:mm:ss.uuuuuu */
+	/* the format is YYYY-MM-DD hh:mm:ss.uuuuuu */
 	CU_ASSERT_EQUAL(strlen(mooncake_text(doc, "timestamp")), 26);
 	CU_ASSERT_EQUAL(mooncake_text(doc, "timestamp")[10], ' ');
 	CU_ASSERT_EQUAL(mooncake_text(doc, "timestamp")[19], '.');
@@ -184,7 +185,7 @@ static void test_record_of_a_mooncake_process_is_read(void)
 	"\"tcp_proto_version\":2,"                    \
 	"\"timestamp\":\"2026-03-04 05:06:07.000008\"}\n"
 
-/* One descriptor of each form that Mooncake writes. */
+/* one example of each form of descriptor that Mooncake writes */
 static const char *const mooncake_descs[] = {
 	"{\"buffers\":[{\"addr\":140000000000000,\"length\":4096,"
 	"\"lkey\":[11],\"name\":\"cpu:0\",\"rkey\":[12]}],"

@@ -17,12 +17,12 @@
 #include "meta/meta_zookeeper_test.h"
 #endif
 
-/* Runs the same cases with each back end that has persistent segment
- * records. */
+/* A store with persistent segment records. The same tests run with each back
+ * end that supports such records. */
 struct krig {
 	struct tei_settings settings;
 	struct tei_meta_store *store;
-	char dir[64]; /* folder of the records, or "" if the store is
+	char dir[64]; /* folder of the records for P2PHANDSHAKE; "" for
 		       * ZooKeeper */
 };
 
@@ -74,20 +74,23 @@ static void krig_end(struct krig *r)
 		return;
 	snprintf(path, sizeof(path), "%s/.lock", r->dir);
 	unlink(path);
-	CU_ASSERT_EQUAL(rmdir(r->dir), 0); /* the folder is empty */
+	CU_ASSERT_EQUAL(rmdir(r->dir), 0); /* succeeds because the folder is
+					    * empty */
 }
 
-/* A change of a persistent segment record by a test: adds a file, or removes a
- * file. */
+/* A change of a persistent segment record that a test makes: it adds or removes
+ * a file. */
 struct kchange {
 	struct krig *rig;
-	uint64_t length; /* length of the file to add; 0: remove
-			  * the file */
+	uint64_t length; /* length of the file that is added; 0: the file is
+			  * removed */
 	int refuse;
-	uint32_t calls, saw;	   /* saw: number of files that the callback
-				    * found in its last call */
-	struct kchange *meanwhile; /* a change by another process, which the
-				    * callback makes in its first call */
+	uint32_t calls, saw;	   /* calls: number of calls of the callback;
+				    * saw: number of files in the record at the
+				    * last call */
+	struct kchange *meanwhile; /* change that the callback makes in its
+				    * first call, as if another process made it
+				    * meanwhile; or NULL */
 };
 
 static int kchange_run(struct krig *r, const char *name, struct kchange *c,
@@ -185,7 +188,8 @@ static void persistent_life(struct krig *r)
 	CU_ASSERT_EQUAL(persistent_count(r), 0);
 }
 
-/* Two processes change one record at the same time. No change is lost. */
+/* Tests that no change is lost if two processes change one record at the same
+ * time. */
 static void persistent_conflict(struct krig *r)
 {
 	struct kchange other = { .length = 100 }, gone = { .length = 0 };

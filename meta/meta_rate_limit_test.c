@@ -15,16 +15,14 @@
 #include "meta/meta_test.h"
 #include "util/clock.h"
 
-/* The rate limit of addresses, with a clock that the test sets. */
+/* Tests the rate limit of client addresses at times that the test chooses. */
 
 #define RATE_LIMIT_STEP	  TEI_NS_PER_MS
-#define RATE_LIMIT_CREDIT 24000 /* burst, steps */
+#define RATE_LIMIT_CREDIT 24000 /* steps that an address may use in a burst */
 #define RATE_LIMIT_START  (1000 * TEI_NS_PER_SEC)
 
-/*
- * Creates a server without a thread. Only the members that meta_rate_limit.c
- * uses are set.
- */
+/* Creates a server that has no thread and in which only those members are set
+ * that meta_rate_limit.c uses. */
 static struct tei_meta_server *rate_limit_server(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET,
@@ -72,7 +70,8 @@ static struct meta_ip *rate_limit_of(struct tei_meta_server *s,
 	return meta_rate_limit_join(s, (struct sockaddr *)&ss, now);
 }
 
-/* Adds a client of the address ip. Its socket never has an event. */
+/* Initializes *c as a client of the address ip. Nothing ever arrives at its
+ * socket. */
 static void rate_limit_client(struct tei_meta_server *s, struct meta_conn *c,
 			      struct meta_ip *ip, uint64_t deadline)
 {
@@ -100,7 +99,8 @@ static void test_time_pays_for_steps(void)
 	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
 	now += RATE_LIMIT_STEP;
 	CU_ASSERT_FALSE(meta_rate_limit_spent(s, ip, now));
-	/* time beyond a burst that an address does not use is not saved */
+	/* an address that was idle for a long time may still use only one
+	 * burst */
 	now += 1000 * TEI_NS_PER_SEC;
 	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 1, now);
 	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
@@ -132,8 +132,9 @@ static void test_each_address_pays_for_itself(void)
 }
 
 /*
- * If a client reconnects, its address is still charged for the earlier steps.
- * Entries of idle addresses are freed for other addresses.
+ * Tests that the steps of an address still count after its client has
+ * disconnected and connected again, and that entries of idle addresses are
+ * freed if many other addresses connect.
  */
 static void test_debt_of_a_client_outlives_the_connection(void)
 {
@@ -197,7 +198,7 @@ static void test_throttled_clients_continue_in_order(void)
 	rate_limit_end(s);
 }
 
-/* Returns true if a connection from that address is accepted within ms
+/* Returns true if a connection from the address "from" is accepted within ms
  * milliseconds. */
 static bool rate_limit_gets_in(struct tei_meta_server *s, const char *from,
 			       int ms)
@@ -226,8 +227,9 @@ static void test_blocked_address_cannot_connect_for_a_while(void)
 	uint64_t now = RATE_LIMIT_START, next;
 
 	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 100, now);
-	meta_rate_limit_block(s, ip, now); /* throttling is enough, so the
-					    * address is not blocked */
+	meta_rate_limit_block(s, ip, now); /* does nothing: the address has used
+					    * up a burst, but not enough for
+					    * being blocked */
 	CU_ASSERT_EQUAL(s->rate.blocked_count, 0);
 	meta_rate_limit_charge(s, ip, 100, now);
 	meta_rate_limit_block(s, ip, now);
@@ -243,10 +245,8 @@ static void test_blocked_address_cannot_connect_for_a_while(void)
 	rate_limit_end(s);
 }
 
-/*
- * The filter can hold a limited number of addresses. The other addresses are
- * only throttled.
- */
+/* Tests that addresses which exceed the limit are only throttled if the filter
+ * contains its greatest number of blocked addresses already. */
 static void test_many_addresses_are_blocked_or_throttled(void)
 {
 	struct tei_meta_server *s = rate_limit_server();

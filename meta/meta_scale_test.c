@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Measures a metadata store with 1 000 segments from 10 processes: the time to
- * publish a segment, to fetch one, and to be notified of a change. Runs only if
- * TEI_STORE_SCALE names a store of fabtests/common/ft_server.c, as in
+ * Measures a metadata store that contains 1 000 segments of 10 processes: how
+ * long it takes to publish a segment, to fetch one, and to be notified of a
+ * change. Runs only if TEI_STORE_SCALE names a store of
+ * fabtests/common/ft_server.c, as in
  *
  *	TEI_STORE_SCALE=redis build/test/meta_test scale
  */
@@ -27,9 +28,11 @@
 #define SCALE_CHANGES	5 /* changes that each process makes */
 #define SCALE_WAIT_MS	120000
 
-/* Shared by the processes. Each process writes only its own elements. */
+/* Memory that the processes share. Each process writes only its own elements of
+ * the arrays of times. */
 static struct scale {
-	/* atomic: number of processes that have reached each point */
+	/* atomic: number of processes that have reached the barrier with this
+	 * index */
 	uint32_t arrived[3 + SCALE_PROCESSES * SCALE_CHANGES];
 	uint32_t failed; /* atomic: number of calls that
 			  * failed */
@@ -39,7 +42,8 @@ static struct scale {
 	uint64_t see_ns[SCALE_PROCESSES][SCALE_PROCESSES * SCALE_CHANGES];
 } *scale;
 
-static int scale_self;			/* number of this process */
+static int scale_self;			/* index of this process, 0 to
+					 * SCALE_PROCESSES - 1 */
 static char scale_expected[32];		/* name of the segment whose change this
 					 * process waits for */
 static uint64_t scale_seen_at;		/* atomic: time of the notification, or
@@ -62,7 +66,7 @@ static bool scale_arrived(void *arg)
 	return __atomic_load_n(a->count, __ATOMIC_ACQUIRE) >= a->want;
 }
 
-/* Waits until all processes have reached point number step. */
+/* Waits until all processes have reached the barrier with the index step. */
 static void scale_barrier(int step)
 {
 	struct scale_arrival a = { &scale->arrived[step], SCALE_PROCESSES };
@@ -131,8 +135,8 @@ static bool scale_seen(void *arg)
 	return __atomic_load_n(&scale_seen_at, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* One process changes its first segment. The other ones wait for the
- * notification. */
+/* Measures one change: one of the processes changes its first segment, and the
+ * other ones measure how long the notification takes. */
 static void scale_change(struct tei_meta_store *store, int step)
 {
 	int changer = step % SCALE_PROCESSES;
@@ -140,7 +144,8 @@ static void scale_change(struct tei_meta_store *store, int step)
 
 	__atomic_store_n(&scale_seen_at, 0, __ATOMIC_RELEASE);
 	scale_name(changer, 0, scale_expected);
-	/* a watch that has fired must be set again by a fetch */
+	/* this fetch sets a watch on the segment again, because the previous
+	 * one has fired */
 	if (!tei_meta_store_fetch(store, scale_expected, meta_test_deadline(),
 				  &d, NULL))
 		tei_meta_desc_unref(d);
@@ -190,7 +195,8 @@ static int scale_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Prints percentiles of n times. Elements that are 0 are left out. */
+/* Prints the median, the 99th percentile and the greatest of the n durations in
+ * ns. Durations of 0 are ignored. */
 static void scale_print(const char *what, uint64_t *ns, size_t n)
 {
 	size_t zero = 0, count;

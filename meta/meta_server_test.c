@@ -145,8 +145,8 @@ static char *server_count(void *arg)
 	return strdup(text);
 }
 
-/* Requests in quick succession get the same report. A later request gets a new
- * report. */
+/* Tests that the report function is called every 100 ms at most, although
+ * clients request statistics more often. */
 static void test_statistics_are_made_every_100_ms_at_most(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -347,7 +347,8 @@ static bool fork_clients_become(const struct tei_meta_server *s, uint32_t want)
 	return true;
 }
 
-/* Returns the number of file descriptors in the server's epoll set. */
+/* Returns the number of sockets and other descriptors in the server's epoll
+ * set. */
 static unsigned int fork_watched(const struct tei_meta_server *s)
 {
 	char path[64], line[256];
@@ -363,8 +364,8 @@ static unsigned int fork_watched(const struct tei_meta_server *s)
 	return n;
 }
 
-/* A child of fork keeps sockets open. Such a socket must not stay in the epoll
- * set after the server has closed its connection. */
+/* Tests that a closed connection does not stay in the server's epoll set if a
+ * child of fork still has its socket open. */
 static void test_child_holds_no_dead_connection_in_the_set(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -401,8 +402,8 @@ static void test_child_holds_no_dead_connection_in_the_set(void)
 	tei_meta_server_stop(s);
 }
 
-/* Pings an endpoint that does not answer. Returns true if the error has this
- * text and hint. */
+/* Pings an endpoint that does not answer. Returns true if the error has the
+ * given text and hint. */
 static bool server_hints(const char *endpoint, const char *text,
 			 const char *hint)
 {
@@ -428,8 +429,8 @@ static void test_failed_connections_say_what_to_do(void)
 	CU_ASSERT_EQUAL_FATAL(bind(fd, (void *)&sa, sizeof(sa)), 0);
 	CU_ASSERT_EQUAL_FATAL(getsockname(fd, (void *)&sa, &len), 0);
 	snprintf(at, sizeof(at), "127.0.0.1:%u", ntohs(sa.sin_port));
-	/* the port is bound but no socket listens, so that no other process can
-	 * take the port */
+	/* the socket is bound but does not listen yet: connections are refused,
+	 * and no other process can use the port */
 	CU_ASSERT(server_hints(at, "refused", "is the process running"));
 	CU_ASSERT_EQUAL_FATAL(listen(fd, 4), 0);
 	CU_ASSERT(server_hints(at, "connected, but no answer",
@@ -439,7 +440,8 @@ static void test_failed_connections_say_what_to_do(void)
 	CU_ASSERT(server_hints("127.0.0.1", "not host:port", ""));
 }
 
-/* Returns true if a server of that incarnation answers at host and port. */
+/* Returns true if a server with the given incarnation answers at host and
+ * port. */
 static bool server_is_at(const char *host, uint16_t port, uint64_t incarnation)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX];
@@ -516,7 +518,7 @@ static void test_moved_server_takes_another_port_if_its_own_is_taken(void)
 	tei_meta_server_stop(s);
 }
 
-/* Counts the lines of the log that contain a text. */
+/* Counts the log lines that contain the text "about". */
 struct server_lines {
 	const char *about;
 	uint32_t n;
@@ -532,8 +534,8 @@ static void server_line(int level, const char *subsys, const char *text,
 	lines->n += strstr(text, lines->about) != NULL;
 }
 
-/* Pings an endpoint that does not answer, several times. Returns the number of
- * lines that these pings have logged. */
+/* Pings an endpoint that does not answer as many times as "pings" says. Returns
+ * the number of log lines about the endpoint. */
 static uint32_t server_logs(const char *endpoint, uint32_t pings,
 			    uint64_t timeout_ns)
 {
@@ -572,7 +574,8 @@ test_repeated_failures_of_an_endpoint_are_logged_once_for_each_cause(void)
 	}
 	CU_ASSERT_EQUAL(server_logs(at[0], 20, TEI_NS_PER_SEC), 1);
 	CU_ASSERT_EQUAL(server_logs(at[1], 20, TEI_NS_PER_SEC), 1);
-	/* simulates a stopped process: its kernel still accepts connections */
+	/* simulates a suspended process: the kernel accepts connections, but
+	 * nothing answers */
 	CU_ASSERT_EQUAL_FATAL(listen(fd[0], 64), 0);
 	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 1);
 	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 0);

@@ -5,10 +5,8 @@
 #include "meta/tei_meta_store.h"
 #include "util/err.h"
 
-/*
- * Built instead of the tests of the ZooKeeper back end if the library was
- * configured with --disable-zookeeper.
- */
+/* Replaces the tests of the ZooKeeper back end in a build that was configured
+ * with --disable-zookeeper. */
 
 static void test_connection_string_is_refused_with_the_option(void)
 {

@@ -11,16 +11,17 @@
 #include "meta/tei_meta_store.h"
 
 /*
- * Tests nodes that another user has created before this process, or may write.
- * Such nodes are not trusted. Their deletion is detected.
+ * Tests the access control of the ZooKeeper back end: nodes that another user
+ * may have created or may change are not trusted, and nodes that another user
+ * has deleted are created again.
  */
 
 static const char *const zfolders[] = {
 	"", "/ram", "/rpc_meta", "/moonrail",
 };
 
-/* Opens three stores that use one chroot. a and b have credentials; c has
- * none. */
+/* Opens three stores with the same chroot. a and b have credentials; c has
+ * none. Writes the name of the file with the credentials to file. */
 static bool ztrio(struct zrig *a, struct zrig *b, struct zrig *c,
 		  const char *chroot, char *file)
 {
@@ -42,7 +43,8 @@ static void ztrio_end(struct zrig *a, struct zrig *b, struct zrig *c,
 	zrig_close(a);
 }
 
-/* Closes the folders to other users, as the hint of the error recommends. */
+/* Makes the first "count" of the folders below chroot accessible only to the
+ * user of a and b, as the hint of the error recommends. */
 static void zclose_folders(const char *chroot, size_t count)
 {
 	zhandle_t *zh = zstranger("moon:secret");
@@ -77,23 +79,24 @@ static void test_open_folders_are_refused_with_credentials(void)
 	zookeeper_close(zh);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /opened/mooncake"));
-	/* one folder that is open to all users is refused, even if the folders
-	 * above it are closed */
+	/* if only the last folder is still open to all users, publishing is
+	 * still refused */
 	zclose_folders("/opened", 3);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/opened/mooncake/moonrail"));
 	zclose_folders("/opened", 4);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* the node was created while its folders were open to all users */
+	/* the node "p" is still refused, because it was created while its
+	 * folders were open to all users */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(
 		strstr(err.text, "another user may have written"));
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A process that only reads gets the same error, even if the node does not
- * exist. */
+/* Tests that a process that only reads also refuses folders that are open to
+ * all users, even if the node that it reads does not exist. */
 static void test_open_folders_without_node_are_refused(void)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX], file[64], **names = NULL;
@@ -104,7 +107,7 @@ static void test_open_folders_without_node_are_refused(void)
 
 	if (!ztrio(&a, &b, &c, "/looked", file))
 		return;
-	/* a missing folder does not count as open */
+	/* missing folders do not count as open to all users */
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "is not in ZooKeeper"));
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), 0);
@@ -128,7 +131,11 @@ static void test_open_folders_without_node_are_refused(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "setAcl -R /looked/mooncake"));
-	/* if only the last folder is open, the path is refused */
+	/*
+	 * if only the folder of the ownership nodes is still open, a fetch,
+	 * which does not use it, succeeds in checking its folders, but zk_check
+	 * fails
+	 */
 	zclose_folders("/looked", 3);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "is not in ZooKeeper"));
@@ -136,13 +143,14 @@ static void test_open_folders_without_node_are_refused(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/looked/mooncake/moonrail"));
 	zclose_folders("/looked", 4);
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), 0);
-	/* a process without credentials gets the reason */
+	/* the error for a process without credentials says that it has none */
 	CU_ASSERT_EQUAL(zrig_check(&c, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "MOONRAIL_ZK_AUTH_FILE"));
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A folder is refused if another user has closed it with other credentials. */
+/* Tests that a folder is refused if another user has made it accessible only to
+ * that user. */
 static void test_folders_of_another_user_are_refused(void)
 {
 	struct zrig a, b, c;
@@ -163,8 +171,8 @@ static void test_folders_of_another_user_are_refused(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A wrong password is reported as a wrong password, and not as an open
- * folder. */
+/* Tests that the error for a wrong password says so, and does not say that a
+ * folder is open to other users. */
 static void test_wrong_password_is_reported_as_such(void)
 {
 	struct zrig a, b, c, d;
@@ -195,7 +203,8 @@ static void test_wrong_password_is_reported_as_such(void)
 struct zthere {
 	zhandle_t *zh;
 	const char *path;
-	int64_t before; /* czxid of the old node, which is ignored */
+	int64_t before; /* creation number (czxid) of an old node, which does
+			 * not count */
 };
 
 static bool zis_there(void *arg)
@@ -207,10 +216,8 @@ static bool zis_there(void *arg)
 	       stat.czxid != t->before;
 }
 
-/*
- * Replaces the nodes in one transaction, because the owner would soon create
- * its own nodes again.
- */
+/* Replaces the nodes by nodes of another user, in one transaction: if they were
+ * first deleted, the owner would create them again. */
 static void zplant(zhandle_t *zh, const char *const *paths,
 		   const char *const *texts, int count)
 {
@@ -276,8 +283,11 @@ static void test_owner_notices_what_others_remove(void)
 	CU_ASSERT(zwait(zshows, &shows));
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
-	/* the other user replaces both nodes with nodes of a live process: that
-	 * process then owns the name, and the former owner notices this */
+	/*
+	 * the other user replaces both nodes by nodes with the address of a
+	 * process that is alive; that process then owns the name, and the
+	 * former owner finds that it has lost it
+	 */
 	tei_meta_split(tei_meta_server_name(c.server), host, &port);
 	snprintf(text, sizeof(text),
 		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
@@ -290,10 +300,8 @@ static void test_owner_notices_what_others_remove(void)
 	zrig_close(&a);
 }
 
-/*
- * Deletes all given nodes in one transaction, with credentials, as an operator
- * could do.
- */
+/* Deletes all given nodes in one transaction, with the credentials of a and b,
+ * as an operator may do. */
 static void zwipe(const char *const *paths, int count)
 {
 	zhandle_t *zh = zstranger("moon:secret");
@@ -328,7 +336,11 @@ static int zkeep(struct zrig *r, int *calls)
 				     meta_test_deadline(), NULL);
 }
 
-/* a publishes; b does not, but has a persistent segment record. */
+/*
+ * Tests that the folders are created again, with the same permissions, after an
+ * operator has deleted all of them. Store a publishes a segment; store b writes
+ * a persistent segment record.
+ */
 static void test_deleted_folders_are_created_again(void)
 {
 	static const char *const all[] = {
@@ -353,12 +365,14 @@ static void test_deleted_folders_are_created_again(void)
 	CU_ASSERT_EQUAL(zkeep(&b, &calls), 0);
 	CU_ASSERT(calls <= 2);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* the new folders are created by the caller or by the keeper */
+	/* the nodes are created again, with their folders, by the caller or by
+	 * the keeper */
 	zwipe(all, 9);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT(zwait(zis_there, &t));
 	CU_ASSERT_EQUAL(zoo_exists(t.zh, all[0], 0, NULL), ZOK);
-	/* the new folders are closed to other users, as the first ones were */
+	/* other users have no access to the new folders, as to the first
+	 * ones */
 	CU_ASSERT_EQUAL(zrig_publish(&c, "p", 1, NULL), TEI_ERR_METADATA);
 	zookeeper_close(t.zh);
 	ztrio_end(&a, &b, &c, file);
@@ -367,9 +381,10 @@ static void test_deleted_folders_are_created_again(void)
 #define ZEMPTY "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}"
 
 /*
- * In one transaction, deletes the nodes of a and all folders, and creates
- * folders that are open to all users. One of these contains a node that only
- * this user could have created. So at no time is a node missing.
+ * Replaces the folders by folders that are open to all users, in one
+ * transaction, so that no other process sees a state without folders. The three
+ * nodes of store a are deleted, and one of the new folders contains a node that
+ * only the user of a and b can have created.
  */
 static void zswap(const char *const *nodes, const char *const *folders)
 {
@@ -395,11 +410,14 @@ struct zopen {
 	struct zrig *a; /* a store that publishes, or NULL */
 	struct zrig *b; /* a store that fetches, or NULL; exactly one of a and b
 			 * is set */
-	bool never;	/* no call has succeeded yet */
+	bool never;	/* all calls so far have failed */
 };
 
-/* Returns true if the call fails and the error text names the open folder.
- * Earlier calls may report that the nodes are gone. */
+/*
+ * Publishes or fetches once. Returns true if this fails because a folder is
+ * open to all users. Earlier calls may have failed for another reason, because
+ * the nodes do not exist.
+ */
 static bool zopen_gets_error(void *arg)
 {
 	struct zopen *o = arg;
@@ -440,9 +458,11 @@ static void test_folders_that_others_made_since_are_refused(void)
 	zh = zstranger("moon:secret");
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[1], 0, NULL), ZNONODE);
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[2], 0, NULL), ZNONODE);
-	/* nodes[0] may be missing: a publisher that has not yet noticed that
-	 * its folders were exchanged may write nodes[0] as its own node, and
-	 * then delete it */
+	/*
+	 * nodes[0] may be missing: if the publisher has not noticed yet that
+	 * the folders were replaced, it may take nodes[0] for its own node,
+	 * write it, and then delete it
+	 */
 	ret = zoo_delete(zh, nodes[0], -1);
 	CU_ASSERT(ret == ZOK || ret == ZNONODE);
 	zookeeper_close(zh);

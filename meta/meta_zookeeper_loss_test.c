@@ -21,7 +21,7 @@
 #include "meta/tei_meta_server.h"
 #include "meta/tei_meta_store.h"
 
-/* Tests the loss of the servers and of the sessions that a store uses. */
+/* Tests stores that lose the connection to the servers, or their sessions. */
 
 struct zwhose {
 	struct zrig *r;
@@ -45,9 +45,10 @@ static bool zsession_is_new(void *arg)
 }
 
 /*
- * Ends the session of r as the servers would end it: another handle of the same
- * session closes it. The two handles displace each other at the server, so
- * several attempts may be needed.
+ * Ends the session of r as the servers would: a second handle continues the
+ * session and closes it. Several attempts may be needed, because the server
+ * accepts only one handle per session, and the two handles disconnect each
+ * other.
  */
 static bool zexpire(struct zrig *r)
 {
@@ -86,8 +87,8 @@ static void test_expired_session_is_restored(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "y", 2, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
-	/* The session of the publisher ends. All its nodes are created again,
-	 * and readers are notified. */
+	/* the session of the publisher ends: all its nodes are created again,
+	 * and the reader is notified */
 	wa = (struct zwhose){ &a, zk_session_id(zrig_zk(&a)) };
 	n = zrig_changes(&b);
 	CU_ASSERT(zexpire(&a));
@@ -96,7 +97,7 @@ static void test_expired_session_is_restored(void)
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "y", NULL), 2);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 3, NULL), 0);
-	/* The session of the reader ends. Its watches are set again. */
+	/* the session of the reader ends: its watches are set again */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 3);
 	wb = (struct zwhose){ &b, zk_session_id(zrig_zk(&b)) };
 	CU_ASSERT(zexpire(&b));
@@ -111,7 +112,7 @@ static void test_expired_session_is_restored(void)
 
 /* --- the session ends while the keeper does other work ------------------- */
 
-/* Makes the keeper check the published nodes. */
+/* Makes the keeper check the published nodes at once. */
 static void zlook(struct zk *zk)
 {
 	struct zk_entry *e;
@@ -133,7 +134,8 @@ static void zmuted(zhandle_t *zh, int type, int state, const char *path,
 	(void)ctx;
 }
 
-/* Simulates the library's event for a session that the servers have ended. */
+/* Simulates the event with which the library reports that the servers have
+ * ended the session. */
 static void zsay_expired(struct zk *zk)
 {
 	struct zk_session *s = zk->session;
@@ -167,9 +169,9 @@ static bool zx_is_found(void *arg)
 }
 
 /*
- * The session ends between two calls of the keeper's check. The servers learn
- * that only when the session is closed. Then the nodes disappear, and the
- * keeper creates them again.
+ * Tests that the keeper restores the session and the nodes if the session ends
+ * while the keeper is checking nodes. The event is simulated: the servers end
+ * the session, and delete its nodes, only when the keeper closes it.
  */
 static void test_session_that_ends_during_a_check_is_restored(void)
 {
@@ -196,8 +198,10 @@ static void test_session_that_ends_during_a_check_is_restored(void)
 	zrig_close(&a);
 }
 
-/* The keeper waits for a thread that writes, and that thread waits for the next
- * session. */
+/*
+ * Tests that the keeper creates the next session although it waits for the
+ * writer's token, because the thread that has the token waits for that session.
+ */
 static void test_session_that_ends_during_a_write_is_restored(void)
 {
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
@@ -217,8 +221,8 @@ static void test_session_that_ends_during_a_write_is_restored(void)
 	zk->writing = true;
 	tei_mutex_unlock(&zk->lock);
 	zlook(zk);
-	nanosleep(&nap, NULL); /* gives the keeper time to begin
-				* waiting */
+	nanosleep(&nap, NULL); /* time for the keeper to begin waiting for the
+				* token */
 	zsay_expired(zk);
 	CU_ASSERT(zwait(zsession_is_another, &w));
 	tei_mutex_lock(&zk->lock);
@@ -289,8 +293,8 @@ static void test_calls_without_servers_end_in_time(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, &err), TEI_ERR_SOCKET);
 	CU_ASSERT(tei_now_ns() - start < 4 * meta_test_slowness() *
 						TEI_NS_PER_SEC);
-	/* the text whose publication failed is published when the server runs
-	 * again */
+	/* when the server runs again, the keeper publishes the text whose
+	 * publication has failed */
 	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
 			ft_zk_wait(zserver(), 0));
 	CU_ASSERT(zrig_changed(&b, 0));
@@ -321,8 +325,8 @@ static bool zownership_there(void *arg)
 
 /* --- servers that stay away ----------------------------------------------- */
 
-/* Opens the stores a and b on servers that no other test case uses. b reads the
- * segment that a publishes. */
+/* Starts a server that no other test case uses, and opens the stores a and b
+ * with it. a publishes a segment, which b fetches. */
 static bool zaway_open(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 {
 	if (!zrig_init(a, 0xad) || !zrig_init(b, 0xbd))
@@ -345,7 +349,8 @@ static void zaway_close(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 	ft_zk_stop(zk);
 }
 
-/* Waits until everything works again, in new sessions. */
+/* Waits until both stores have new sessions. Checks that b can fetch the
+ * segment and is notified of its next change. */
 static void zaway_over(struct zwhose *wa, struct zwhose *wb, uint32_t buffers)
 {
 	uint32_t n;
@@ -382,8 +387,11 @@ static bool zsessionless(void *arg)
 	return none;
 }
 
-/* Servers that have lost their data refuse a client that has seen newer data,
- * without stating a reason. */
+/*
+ * Tests that stores use servers again that have lost their data. Such servers
+ * refuse a client that has seen newer data and do not tell it that its session
+ * has ended.
+ */
 static void test_servers_that_lost_their_data_are_used_again(void)
 {
 	struct zwhose wa, wb;
@@ -401,8 +409,11 @@ static void test_servers_that_lost_their_data_are_used_again(void)
 	zaway_close(&a, &b, &zk);
 }
 
-/* The servers start again after a long time, and still have the nodes of the
- * old sessions. */
+/*
+ * Tests servers that start again after the stores have given their sessions up,
+ * and that still have the nodes of the old sessions: each store creates only
+ * one new session.
+ */
 static void test_servers_that_stay_away_cost_one_session(void)
 {
 	struct zwhose wa, wb;
@@ -426,8 +437,8 @@ static void test_servers_that_stay_away_cost_one_session(void)
 
 /* --- changes that could not be read --------------------------------------- */
 
-/* Creates the state in which b was notified that x has changed but has not read
- * x yet. */
+/* Opens the stores a and b and makes a change of the segment "x" of which b was
+ * notified, but which b has not read yet. */
 static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 {
 	uint32_t n;
@@ -445,8 +456,9 @@ static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 }
 
 /*
- * The watch has fired already, so only a repeated notification can report the
- * change.
+ * Tests that b is notified again of a change that it could not read because the
+ * connection was lost. The watch has fired before, so it does not report the
+ * change again.
  */
 static void test_change_that_a_loss_kept_from_being_read_is_notified_again(void)
 {
@@ -471,8 +483,9 @@ static void test_change_that_a_loss_kept_from_being_read_is_notified_again(void)
 }
 
 /*
- * In this case the connection is not lost. If a segment no longer exists, its
- * change is notified only when the segment exists again.
+ * Tests that the store repeats the notification of an unread change while the
+ * connection exists. When the segment no longer exists, the store notifies only
+ * when it exists again.
  */
 static void test_unread_change_is_notified_until_segment_is_gone(void)
 {
@@ -506,7 +519,8 @@ static void test_unread_change_is_notified_until_segment_is_gone(void)
 
 /* --- servers that come back elsewhere ------------------------------------- */
 
-/* Makes the host name "moved.test" resolve to that address. */
+/* Writes a hosts file in which "moved.test" has the given address. Returns
+ * false after a failure. */
 static bool zmoved_name(const char *file, const char *address)
 {
 	FILE *f = fopen(file, "we");
@@ -517,8 +531,11 @@ static bool zmoved_name(const char *file, const char *address)
 	return !fclose(f);
 }
 
-/* Installs a private /etc/hosts for this thread and the threads that it
- * starts. */
+/*
+ * Replaces /etc/hosts by a temporary file, for this thread and the threads that
+ * it starts. If that is not allowed, marks the test case as skipped and returns
+ * false.
+ */
 static bool zmoved_begin(char *file)
 {
 	if (!zrig_file(file, "", 0644))
@@ -544,10 +561,8 @@ static void zmoved_to(struct ft_zk *zk, const char *file, const char *address)
 	CU_ASSERT_FATAL(ft_zk_restart(zk, 0) && ft_zk_wait(zk, 0));
 }
 
-/*
- * Deletes only the ownership node, which the keeper must notice and create
- * again.
- */
+/* Deletes only the ownership node, and waits until the keeper has created it
+ * again. */
 static void zownership_delete(struct zrig *r)
 {
 	struct zk *zk = zrig_zk(r);
@@ -560,7 +575,8 @@ static void zownership_delete(struct zrig *r)
 	CU_ASSERT(zwait(zownership_there, r));
 }
 
-/* All servers move with their data, so no server remains at an old address. */
+/* Tests that a store finds its server again after the server, with its data,
+ * has moved to another address. */
 static void test_servers_that_come_back_elsewhere_are_found(void)
 {
 	char file[64], hosts[64];
@@ -607,10 +623,8 @@ static struct {
 } zlookup = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	      .cond = PTHREAD_COND_INITIALIZER };
 
-/*
- * Replaces the function of the C library. The look-up of "hangs.test" blocks
- * while zlookup.hang is set.
- */
+/* Replaces the function of the C library. The resolution of "hangs.test" blocks
+ * while zlookup.hang is true; all other calls go to the C library. */
 int getaddrinfo(const char *node, const char *service,
 		const struct addrinfo *hints, struct addrinfo **out)
 {
@@ -673,7 +687,8 @@ static void test_the_end_of_a_store_does_not_wait_for_a_lookup(void)
 	CU_ASSERT(zwait(zlookup_hangs, &no));
 }
 
-/* A server that accepts connections and never answers. */
+/* Tests that calls end at their time limit if the server accepts connections
+ * but never answers. */
 static void test_stopped_server_delays_no_call(void)
 {
 	struct zrig a;
@@ -697,9 +712,8 @@ static void test_stopped_server_delays_no_call(void)
 	CU_ASSERT_FATAL(ft_zk_wait(zserver(), 0));
 }
 
-/*
- * Starts a server that accepts connections and never answers. Returns its port.
- */
+/* Opens a listening socket that stands for a server which accepts connections
+ * and never answers. Sets *fd to the socket and returns its port. */
 static int zsilent(int *fd)
 {
 	struct sockaddr_in sa;
@@ -711,7 +725,8 @@ static int zsilent(int *fd)
 	return ntohs(sa.sin_port);
 }
 
-/* Returns the number of connections to that server. */
+/* Returns the number of connections that have arrived at the listening socket
+ * fd. */
 static int zsilent_calls(int fd)
 {
 	int n = 0, one;
@@ -723,8 +738,9 @@ static int zsilent_calls(int fd)
 }
 
 /*
- * Each open tries the two servers in random order. So it is almost certain that
- * some of the opens try the silent server first.
+ * Tests that opening a store is not delayed if one of two servers does not
+ * answer. Each open tries the servers in random order, so some of the 12 opens
+ * almost certainly begin with the silent server.
  */
 static void test_silent_server_among_others_delays_no_open(void)
 {
@@ -751,10 +767,8 @@ static void test_silent_server_among_others_delays_no_open(void)
 	close(fd);
 }
 
-/*
- * Returns true if an open with a time limit of that many seconds took about
- * that time.
- */
+/* Opens a store at servers that do not answer, with a time limit in seconds.
+ * Returns true if the open took about that time. */
 static bool zsilent_said(const char *conn, uint32_t seconds)
 {
 	struct tei_settings settings = *meta_test_settings();
@@ -774,9 +788,11 @@ static bool zsilent_said(const char *conn, uint32_t seconds)
 	return took < 2 * seconds * TEI_NS_PER_SEC;
 }
 
-/* The open ends at its time limit, after it has tried all servers. The first
- * server gets an eighth of a second. On a busy machine the test is repeated
- * with a longer limit. */
+/*
+ * Tests that opening a store whose servers do not answer ends at its time
+ * limit, and that all servers were tried before. On a busy machine, the test is
+ * repeated with a longer limit.
+ */
 static void test_silent_servers_are_reported_in_time(void)
 {
 	int i, fd[3], port[3];
@@ -811,8 +827,8 @@ static void zmany_name(char name[ZMANY_NAME + 1], int i)
 	snprintf(name + ZMANY_NAME - 6, 7, "%06d", i);
 }
 
-/* Creates, in one request, the nodes of ZMANY_STEP names, beginning with name
- * number i. */
+/* Creates the nodes of ZMANY_STEP names in one request, beginning with the name
+ * whose number is i. Returns false after a failure. */
 static bool zmany_plant(zhandle_t *zh, int i)
 {
 	static char path[ZMANY_STEP][ZMANY_NAME + 64], *json[ZMANY_STEP];

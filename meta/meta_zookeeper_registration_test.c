@@ -12,10 +12,8 @@
 #include "meta/tei_meta_server.h"
 #include "meta/tei_meta_store.h"
 
-/*
- * Several processes want one name. One of them owns it. The others get an error
- * that describes the owner.
- */
+/* Tests the registration of a name that several processes want: one of them
+ * owns it, and the other ones get an error that describes the owner. */
 
 static void test_living_owner_is_named(void)
 {
@@ -32,7 +30,7 @@ static void test_living_owner_is_named(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "00000000000000a1"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "since 20"));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
-	/* the refused process withdraws the name; this deletes nothing */
+	/* if the refused process withdraws the name, no node is deleted */
 	tei_meta_store_withdraw(b.store, "n", meta_test_deadline(), NULL);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 3, NULL), 0);
@@ -42,7 +40,8 @@ static void test_living_owner_is_named(void)
 	zrig_close(&a);
 }
 
-/* The session of a is alive, but nothing answers at the address of a. */
+/* Tests that b takes a name over at once if nothing answers at the address of
+ * its owner a, although the session of a still exists. */
 static void test_dead_owner_is_replaced_at_once(void)
 {
 	struct zrig a, b, c;
@@ -61,8 +60,8 @@ static void test_dead_owner_is_replaced_at_once(void)
 						TEI_NS_PER_SEC);
 	CU_ASSERT(zrig_changed(&c, 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
-	/* when the session of the dead process ends, the nodes of b are not
-	 * deleted */
+	/* the end of a's session does not delete the nodes, because they belong
+	 * to b now */
 	zk_session_close(zrig_zk(&a));
 	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
 	CU_ASSERT_EQUAL(zrig_publish(&c, "d", 9, NULL), TEI_ERR_METADATA);
@@ -76,8 +75,8 @@ struct zplant {
 	zhandle_t *zh;
 };
 
-/* Creates nodes as other software does, without an incarnation and without an
- * ownership node. */
+/* Creates the nodes of the name "f" as other software does: without an
+ * incarnation and without an ownership node. */
 static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 {
 	char host[TEI_META_HOST_MAX], path[256];
@@ -98,7 +97,8 @@ static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
 }
 
-/* The owner was killed; another process, c, answers at the owner's address. */
+/* Tests that a name is taken over if its owner has ended and another process,
+ * c, answers at the owner's address. */
 static void test_another_process_at_that_address_is_no_owner(void)
 {
 	struct tei_meta_desc *desc;
@@ -160,9 +160,10 @@ static void *zclaim_t(void *arg)
 }
 
 /*
- * b has read the nodes of a dead owner and queries whether the owner is alive.
- * Meanwhile the nodes disappear and a third process registers the name. All new
- * nodes have version 0 too, but the ownership node has another name.
+ * Tests that b does not replace a third owner. b has read the nodes of a dead
+ * owner and sends it a PING. Meanwhile these nodes disappear, and c registers
+ * the name. The new nodes have the same version, 0, but their ownership node
+ * has another name.
  */
 static void test_third_owner_is_not_replaced(void)
 {
@@ -209,9 +210,11 @@ static void *zfickle_t(void *arg)
 	uint32_t i = 0;
 
 	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
-		/* every fourth time, keeps the name for 20 ms: a process that
-		 * finds the name only for a moment reads the nodes again, and
-		 * would never get a result */
+		/*
+		 * every fourth time, the name is kept for 20 ms, because a
+		 * process that reads the nodes while they change reads them
+		 * again, and would otherwise never get a result
+		 */
 		if (!zrig_publish(f->rig, "f", 1, NULL) && ++i % 4 == 0)
 			usleep(20000);
 		tei_meta_store_withdraw(f->rig->store, "f",
@@ -220,8 +223,10 @@ static void *zfickle_t(void *arg)
 	return NULL;
 }
 
-/* A name is registered and withdrawn again and again. At any time it is either
- * free, or has an owner that the error can describe. */
+/*
+ * Tests that a process finds a name either free or owned by a process that the
+ * error describes, while the owner registers and withdraws the name repeatedly.
+ */
 static void test_owner_that_leaves_during_the_check_is_gone(void)
 {
 	struct zfickle f;
@@ -260,13 +265,19 @@ struct zcontender {
 	pthread_t thread;
 	uint32_t *owners;		/* atomic */
 	bool *stop;			/* atomic */
-	uint32_t had, slow, twice;	/* written by the thread of this
-					 * contender */
+	/*
+	 * numbers of registrations: all, those that took a second or more, and
+	 * those while another contender owned the name; written by the thread
+	 * of this contender
+	 */
+	uint32_t had, slow, twice;
 };
 
 /*
- * Registers the name for a moment, again and again. An owner that does not
- * answer within a second may be replaced.
+ * Thread that registers and withdraws the name repeatedly, and counts how often
+ * another contender owned the name at the same time. A registration that took a
+ * second or more is left out, because an owner that does not answer within a
+ * second may be replaced.
  */
 static void *zcontend(void *arg)
 {
@@ -330,9 +341,11 @@ static void test_a_name_has_one_owner(void)
 }
 
 /*
- * b queries the address that other software has published. Meanwhile that
- * software withdraws the name, and c registers it. All versions are 0, and the
- * other software had no ownership node that would show the difference.
+ * Tests that b does not replace the owner c of a name that other software owned
+ * before. b sends a PING to the address that the other software has published.
+ * Meanwhile that software withdraws the name, and c registers it. All nodes
+ * have version 0, and the other software had no ownership node by which b could
+ * notice the change.
  */
 static void test_owner_after_other_software_is_not_replaced(void)
 {
@@ -371,8 +384,8 @@ static void test_owner_after_other_software_is_not_replaced(void)
 	zrig_close(&a);
 }
 
-/* Takes the writer's token, so that the keeper has to wait for it, or gives it
- * back. */
+/* Takes the writer's token if "waits" is true, so that the keeper must wait for
+ * it; otherwise releases the token. */
 static void zkeeper_waits(struct zrig *r, bool waits)
 {
 	struct zk *zk = zrig_zk(r);
@@ -383,8 +396,8 @@ static void zkeeper_waits(struct zrig *r, bool waits)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* Publishes with tei_meta_store_update, which does not report the loss of the
- * name. */
+/* Publishes with tei_meta_store_update, which does not mark a loss of the name
+ * as reported. */
 static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
 {
 	struct tei_meta_desc *desc = meta_test_desc(name, r->incarnation, 2,
@@ -397,9 +410,10 @@ static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
 }
 
 /*
- * Both processes reach ZooKeeper, but not each other. The first process gets
- * the error that its name is lost. Only a caller that has received this error
- * registers the name again.
+ * Tests two processes that reach ZooKeeper but not each other, so that each
+ * takes the other for dead. The first one gets the error that its name is lost,
+ * and registers the name again only if a caller that has received this error
+ * publishes again.
  */
 static void test_processes_that_do_not_overlap_do_not_contend(void)
 {
@@ -429,8 +443,10 @@ static void test_processes_that_do_not_overlap_do_not_contend(void)
 	zrig_close(&a);
 }
 
-/* The time limit of a query to the owner is added to the deadline of the
- * caller. */
+/*
+ * Tests that a name can be taken over even if the caller's deadline is shorter
+ * than the wait for the owner's answer, because that wait extends the deadline.
+ */
 static void test_short_time_suffices_to_replace_an_owner(void)
 {
 	struct zrig a, b;
@@ -454,7 +470,8 @@ static void test_short_time_suffices_to_replace_an_owner(void)
 	zrig_close(&a);
 }
 
-/* Names that contain a slash create folders, which belong to no process. */
+/* Tests that the folder of the name "n/1" is not taken for an owner of the name
+ * "n". */
 static void test_folders_of_names_are_distinguished_from_owners(void)
 {
 	struct zrig a, b;
@@ -479,13 +496,14 @@ static void test_folders_of_names_are_distinguished_from_owners(void)
 
 /* --- damaged nodes ------------------------------------------------------- */
 
-/* Permissions with which the node can be neither read nor changed. */
+/* Permissions with which no user can read or change a node. */
 static struct ACL zclosed_acl = {
 	.perms = 4 /* ZOO_PERM_CREATE */, .id = { "world", "anyone" },
 };
 static const struct ACL_vector zclosed = { 1, &zclosed_acl };
 
-/* Creates both nodes of the name "n" below "/damaged", with invalid texts. */
+/* Creates the nodes ram and rpc_meta of the name "n" below "/damaged", with
+ * contents that cannot be decoded. */
 static void zspoil(zhandle_t *zh, const struct ACL_vector *acl, int flags)
 {
 	CU_ASSERT_EQUAL(zoo_create(zh, "/damaged/mooncake/ram/n", "{\"na", 4,
@@ -504,7 +522,8 @@ static bool zspoil_open(struct zrig *a, zhandle_t **zh)
 	return true;
 }
 
-/* Permissions of a damaged node: all, and almost none. */
+/* the two kinds of permissions of damaged nodes that are tested: all, and no
+ * reading or changing */
 static const struct ACL_vector *const zdamaged_acl[] = {
 	&ZOO_OPEN_ACL_UNSAFE, &zclosed,
 };
@@ -549,7 +568,8 @@ static void test_damaged_ephemeral_node_is_refused_with_its_path(void)
 		CU_ASSERT_PTR_NOT_NULL(
 			strstr(err.text, "/damaged/mooncake/rpc_meta/n"));
 		zookeeper_close(zh);
-		/* the damaged nodes have disappeared with their session */
+		/* zookeeper_close has ended the session, and the server has
+		 * deleted the damaged nodes */
 		zpublish_once(&a);
 		zh = zstranger(NULL);
 	}
@@ -557,8 +577,8 @@ static void test_damaged_ephemeral_node_is_refused_with_its_path(void)
 	zrig_close(&a);
 }
 
-/* The descriptor is damaged. Its node and the node with the address belong to
- * different sessions. */
+/* Tests that a name is refused if its ram node is damaged and belongs to
+ * another session than its rpc_meta node, whose owner does not answer. */
 static void test_damaged_node_of_second_session_is_refused(void)
 {
 	struct tei_err err;
@@ -587,8 +607,11 @@ static bool zn_is_readable(void *arg)
 	return zrig_fetch(arg, "n", NULL) > 0;
 }
 
-/* Each kind of damage affects both nodes, so that neither node shows what the
- * other node contained. */
+/*
+ * Tests that a process publishes its nodes again after another user has damaged
+ * them. Each kind of damage is done to both nodes, so that the process finds
+ * its address and incarnation in none of them.
+ */
 static void test_damaged_nodes_of_running_engine_are_published_again(void)
 {
 	static const char *const paths[] = { "/damaged/mooncake/ram/n",
@@ -622,7 +645,7 @@ static void test_damaged_nodes_of_running_engine_are_published_again(void)
 		CU_ASSERT_EQUAL(zrig_publish(&a, "n", ++n, &err), 0);
 		CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), (int)n);
 	}
-	/* fetches at once, before the keeper has checked the node */
+	/* publishes at once, before the keeper has checked the damaged nodes */
 	for (i = 0; i < 2; i++) {
 		CU_ASSERT_EQUAL(zoo_set(zh, paths[i], "\xff", 1, -1), ZOK);
 		CU_ASSERT_EQUAL(zoo_set_acl(zh, paths[i], -1, &zclosed), ZOK);

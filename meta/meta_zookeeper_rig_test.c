@@ -116,8 +116,9 @@ void zrig_mute(struct zrig *r)
 	r->server = meta_test_server("127.0.0.1", r->incarnation, 0, 0);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(r->server);
 	tei_meta_store_attach(r->store, r->server);
-	zk_session_id(zrig_zk(r));	/* takes the lock, so that the keeper
-					 * sees the new server */
+	zk_session_id(zrig_zk(r));	/* takes zk->lock: afterwards, the
+					 * keeper does not use the old server
+					 * any longer */
 	tei_meta_server_stop(old);
 }
 

@@ -73,10 +73,8 @@ static void test_connection_strings_are_checked(void)
 	meta_test_hush(false);
 }
 
-/*
- * Segment names and cluster names of the greatest length fit into a path,
- * whatever characters other than slashes they contain.
- */
+/* Tests that segment and cluster names of the greatest length fit into a path
+ * below a chroot of the greatest length. */
 static void test_the_longest_chroot_has_room_for_names(void)
 {
 	char name[TEI_META_NAME_MAX], chroot[1025];
@@ -119,7 +117,8 @@ static void test_one_server_stands_for_all_in_texts(void)
 	}
 }
 
-/* If there are several servers, messages show the first one and "...". */
+/* Tests that error texts show the first of several servers completely, followed
+ * by "...". */
 static void test_several_servers_are_not_cut_off_in_texts(void)
 {
 	char hosts[2 * sizeof(zserver()->hosts)], want[80];
@@ -270,7 +269,7 @@ static void test_names_no_node_can_have_are_refused(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "a/../b", 1, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "a//b", 1, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
-	/* "x" was published as "ram/x"; a segment cannot be a folder */
+	/* the segment "x" is the node "ram/x", which cannot also be a folder */
 	CU_ASSERT(zrig_publish(&a, "ram/x/y", 1, NULL) < 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "a/../b", NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "nobody", NULL), TEI_ERR_METADATA);
@@ -359,8 +358,8 @@ static void test_long_descriptor_is_published_without_its_buffers(void)
 			ZOK);
 	CU_ASSERT(stat.dataLength < 8192);
 	zookeeper_close(zh);
-	/* the change keeps the length of the descriptor and is notified;
-	 * afterwards the descriptor is short */
+	/* a change of a long descriptor is notified although the length stays
+	 * the same; after that, a short descriptor is published */
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "big", 5000, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, n));
@@ -418,9 +417,10 @@ static void test_unauthenticated_clients_neither_read_nor_change(void)
 }
 
 /*
- * There is a secret, but there are no credentials: every user can access
- * ZooKeeper. Still, only processes with the secret can get keys and addresses,
- * and they do not trust nodes that other processes have written.
+ * Tests a shared secret without ZooKeeper credentials, so that all users can
+ * read and write the nodes. Nevertheless, only processes with the secret get
+ * keys and addresses, and these processes do not trust nodes of processes
+ * without the secret.
  */
 static void test_a_secret_keeps_keys_out_of_zookeeper(void)
 {
@@ -453,7 +453,7 @@ static void test_a_secret_keeps_keys_out_of_zookeeper(void)
 	for (i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
 		CU_ASSERT_PTR_NULL(strstr(text, hidden[i]));
 	zookeeper_close(zh);
-	/* changes are notified as without a secret */
+	/* changes are notified in the same way as without a secret */
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
