@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * te_info: shows the resources of an engine on this machine, and faults that
- * slow it down or make it fail.
- */
+/* te_info: shows the resources that an engine finds on this machine, and faults
+ * that make it slow or make it fail. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -45,18 +45,19 @@
 #include "moonrail.h"
 
 #define INFO_SCHEMA	1	/* value of "schema" in the output of --json */
-#define INFO_NAME	64	/* room for a device name with its NUL */
-#define INFO_ADDR	64	/* room for an IP address as text with its
-				 * NUL */
+#define INFO_NAME	64	/* size of a device name with its terminator */
+#define INFO_ADDR	64	/* size of an IP address as text with its
+				 * terminator */
 #define INFO_RAILS	64
-#define INFO_PORTS	64	/* limit of the RDMA ports that are examined */
-#define INFO_STORE_NS	(5 * TEI_NS_PER_SEC)	/* longest access to a store */
-/* Number of bytes (protocol and version) before the address of a rail in a
- * descriptor. */
+#define INFO_PORTS	64	/* most RDMA ports that are examined */
+#define INFO_STORE_NS	(5 * TEI_NS_PER_SEC)	/* time limit of an access to a
+						 * store */
+/* Length of what precedes the address of a rail in a descriptor (protocol and
+ * version), bytes. */
 #define INFO_ADDR_PREFIX 8
 
 enum info_exit {
-	INFO_EXIT_OK = 0,	/* no finding is worse than a note */
+	INFO_EXIT_OK = 0,	/* nothing worse than a note was found */
 	INFO_EXIT_WARN = 1,
 	INFO_EXIT_BAD = 2,
 	INFO_EXIT_USAGE = 3,	/* wrong options, or the output cannot be
@@ -65,30 +66,32 @@ enum info_exit {
 
 enum info_grade { INFO_OK, INFO_NOTE, INFO_WARN, INFO_BAD };
 
-/* The options. Constant after parsing. The texts are in argv or static. */
+/* The options of te_info. Constant after parsing. The strings are in argv or
+ * are constants. */
 struct info_opts {
 	bool check, json, prometheus, svg, help, version, no_probe, watch;
 	const char *metadata_server;
-	const char *segment;	/* segment to examine, or NULL */
-	const char *protocol;	/* "auto" or a transport */
+	const char *segment;	/* name of the segment to examine, or NULL */
+	const char *protocol;	/* "auto" or the name of a transport */
 	const char *device_name; /* NULL means the value of the environment
 				  * variable */
 	const char *provider;	 /* NULL means the value of the environment
 				  * variable */
 	const char *topology;	/* file with hwloc XML; NULL means this
 				 * machine */
-	const char *root;	/* folder that contains the /proc and /sys to
-				 * read; "" means those of this machine */
-	const char *peers;	/* addresses to find routes to, or NULL */
+	const char *root;	/* folder with the /proc and /sys to read; ""
+				 * means those of this machine */
+	const char *peers;	/* addresses of peers to find routes to, or
+				 * NULL */
 	const char *output;	/* output file; NULL means stdout */
 	uint64_t expected_peers;
-	uint64_t pid;		/* id of the process to examine, or 0 */
-	double probe_time;	/* seconds per rail */
+	uint64_t pid;		/* process to examine, or 0 */
+	double probe_time;	/* duration of a probe, s per rail */
 	double interval;	/* seconds between two outputs of --watch */
 	uint64_t count;		/* number of outputs of --watch; 0 means no
 				 * limit */
-	/* only for child processes */
-	const char *child;	/* kind of the child, or NULL */
+	/* used only in child processes */
+	const char *child;	/* kind of this child, or NULL */
 	const char *rail;	/* name of the rail to use */
 	const char *remote;	/* segment name of the target */
 };
@@ -96,26 +99,28 @@ struct info_opts {
 /* An IP interface with one of its addresses. */
 struct info_net {
 	char name[INFO_NAME];
-	char address[INFO_ADDR];	/* "" if it has none */
-	int family;			/* AF_INET, AF_INET6, or 0 without an
-					 * address */
-	unsigned int prefix;		/* length of the prefix, bits */
-	uint8_t bytes[16];		/* the address in network order */
+	char address[INFO_ADDR];	/* IP address, or "" */
+	int family;			/* AF_INET, AF_INET6, or 0 if there is
+					 * no address */
+	unsigned int prefix;		/* prefix length, bits */
+	uint8_t bytes[16];		/* IP address in network order */
 	unsigned int index; /* the kernel's interface index; 0 if unknown */
-	unsigned int flags;		/* IFF_… */
+	unsigned int flags;		/* flags of the interface, IFF_… */
 	unsigned int mtu;		/* MTU of the interface, bytes; 0 if
 					 * unknown */
-	bool first; /* the first element of its interface */
-	bool rail;			/* a rail uses this address */
+	bool first; /* true for the first element of each interface */
+	bool rail;			/* true if a rail uses this address */
 };
 
 struct info_rail {
 	char name[INFO_NAME];
-	char device[INFO_NAME];		/* interface or RDMA device */
+	char device[INFO_NAME];		/* name of the interface or RDMA
+					 * device */
 	char provider[INFO_NAME];
 	char transport[16];
 	char host[INFO_ADDR];		/* IP address of the rail, or "" */
-	cJSON *doc;			/* object of the rail in the report */
+	cJSON *doc;			/* JSON object of the rail in the
+					 * report */
 };
 
 /*
@@ -125,9 +130,8 @@ struct info_rail {
 struct info {
 	struct info_opts opts;
 	cJSON *doc;
-	cJSON *findings;	/* array in doc */
-	cJSON *unseen;		/* array in doc: things that could not be
-				 * examined */
+	cJSON *findings;	/* array in doc: the findings */
+	cJSON *unseen;		/* array in doc: what could not be examined */
 	enum info_grade worst;
 	struct info_net *nets;
 	size_t n_nets;
@@ -162,7 +166,7 @@ void info_clean(cJSON *item);
  * returns the number of a member, or 0 if there is none. */
 const char *info_get(const cJSON *object, const char *key);
 double info_get_num(const cJSON *object, const char *key);
-/* Returns the engine's name for a state of a rail. */
+/* Returns the name that the engine gives to a state of a rail. */
 const char *info_state_name(uint32_t state);
 
 /* Adds a finding to the report; the functions below add its three texts. They
@@ -175,7 +179,7 @@ void info_why(cJSON *finding, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void info_cure(cJSON *finding, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Adds a finding of the grade INFO_OK, which has one text. */
+/* Adds a finding of the grade INFO_OK, which has only one text. */
 void info_fine(struct info *info, const char *id, const char *subject,
 	       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Reports something that could not be examined, and the reason. */
@@ -184,15 +188,15 @@ void info_unseen(struct info *info, const char *id, const char *fmt, ...)
 const char *info_grade_name(enum info_grade grade);
 
 /* --- te_info_text.c ------------------------------------------------------ */
-/* Prints the report to stdout. */
+/* Prints the report as text to stdout. */
 void info_print(const struct info *info);
 /* Format a number: "1.5 Gbit/s", "2.1 GB/s", "3 MiB"; rates of 0 give "-". They
  * return buf. */
 const char *info_bits_text(double bps, char *buf, size_t len);
 const char *info_rate_text(double bytes, char *buf, size_t len);
 const char *info_bytes_text(double bytes, char *buf, size_t len);
-/* Shows on stderr, if it is a terminal, what te_info --check does at present.
- * An empty text erases the line. */
+/* Shows on stderr what te_info --check is doing, if stderr is a terminal. An
+ * empty text erases the line. */
 void info_progress(const struct info *info, const char *what);
 void info_heading(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -225,8 +229,8 @@ bool info_exists(const struct info *info, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* --- te_info_child.c ----------------------------------------------------- */
-/* Handles a line "@kind JSON" of a child. The callee may detach items of value;
- * the caller frees it. */
+/* A function that handles a line "@kind JSON" of a child. It may detach items
+ * of value, which the caller frees. */
 typedef void (*info_line_fn)(struct info *info, const char *kind,
 			     cJSON *value, void *arg);
 /*
@@ -245,7 +249,8 @@ int info_child_start(struct info *info, struct ft_proc *proc,
 		     const char *kind, const char *const *extra,
 		     unsigned int ms, cJSON **value, cJSON *log, char *why,
 		     size_t len);
-/* In a child: prints a line and frees value. */
+/* In a child: prints the line "@kind JSON" with value as its JSON, and frees
+ * value. */
 void info_say(const char *kind, cJSON *value);
 /* In a child: prints the last error of the engine as "@error". */
 void info_say_error(const char *call);
@@ -300,9 +305,9 @@ const struct info_net *info_rail_net(const struct info *info,
 
 /* --- te_info_route.c ----------------------------------------------------- */
 struct info_route {
-	unsigned int index;	/* outgoing interface */
+	unsigned int index;	/* index of the outgoing interface */
 	char name[INFO_NAME];
-	bool gateway;		/* the route leads through a router */
+	bool gateway;		/* true if the route leads through a router */
 	char source[INFO_ADDR];	/* source address that the kernel chooses, or
 				 * "" */
 };
@@ -320,16 +325,16 @@ void info_check_net(struct info *info);
 void info_check_routes(struct info *info);
 void info_check_fabric(struct info *info);
 void info_check_metadata(struct info *info);
-/* Runs all checks. */
+/* Runs all checks and adds their findings to the report. */
 void info_check(struct info *info);
 
 /* --- te_info_machine.c --------------------------------------------------- */
 struct tei_topo;
 
 struct info_node {
-	int index;		/* the kernel's number of the node */
-	int package;		/* index into packages; -1 if unknown */
-	double memory;		/* bytes */
+	int index;		/* the kernel's number of the NUMA node */
+	int package;		/* index in packages; -1 if unknown */
+	double memory;		/* memory of the node, bytes */
 	unsigned int cores, threads;
 };
 
@@ -341,14 +346,14 @@ struct info_package {
 #define INFO_NODES	256
 #define INFO_PACKAGES	64
 
-/* This machine, or the one that --topology describes. Filled by
+/* This machine, or the machine that --topology describes. Filled by
  * info_machine_open. */
 struct info_machine {
 	struct info_node nodes[INFO_NODES];
 	size_t n_nodes;
 	struct info_package packages[INFO_PACKAGES];
 	size_t n_packages;
-	struct tei_topo *topo;		/* NICs and the priority matrix */
+	struct tei_topo *topo;		/* the NICs and the priority matrix */
 };
 
 /* Reads the topology. The rails of info are among its NICs. Returns 0, or -1
@@ -383,7 +388,7 @@ void svg_box(const char *class, int x, int y, int w, int h);
  * replaced. */
 void svg_text(const char *class, int x, int y, int width, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
-/* Prints a curve between two points. */
+/* Prints a curved line between two points. */
 void svg_link(const char *class, int x1, int y1, int x2, int y2);
 
 #endif /* TEI_TOOLS_TE_INFO_H */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Runs all checks, and checks the limits of the process.
- */
+/* Runs all checks. Contains the checks of the process's limits. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +13,11 @@
 #define CHECK_NO_LIMIT	1e19
 
 struct check_limit {
-	const char *name;	/* name of the limit in /proc/PID/limits */
+	const char *name;	/* name of the limit, as in /proc/PID/limits */
 	int resource;
-	double soft, hard;	/* values of the limit, or CHECK_NO_LIMIT;
-				 * negative: unknown */
+	double soft, hard;	/* the two values of the limit; CHECK_NO_LIMIT
+				 * if there is no limit, negative if it is
+				 * unknown */
 };
 
 static double limit_number(const char *text)
@@ -27,7 +26,8 @@ static double limit_number(const char *text)
 					       CHECK_NO_LIMIT;
 }
 
-/* Reads a line such as "Max locked memory 8388608 8388608 bytes". */
+/* Reads a limit of the process --pid from a line such as "Max locked memory
+ * 8388608 8388608 bytes". */
 static void limit_of_pid(struct info *info, struct check_limit *l)
 {
 	char *text = info_slurp(info, "/proc/%llu/limits",
@@ -120,7 +120,8 @@ static void check_files(struct info *info)
 	for (size_t i = 0; i < info->n_rails; i++)
 		rails += strcmp(info->rails[i].transport, "local") != 0;
 	rails = rails ? rails : 1;
-	/* each rail has queues and listeners, and two connections per peer */
+	/* estimate: each rail needs file descriptors for its queues and
+	 * listening sockets, and for two connections per peer */
 	need = 128 + rails * (32 + 2 * peers);
 	if (l.soft >= need) {
 		info_fine(info, "open_files", who,

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checks of the rails, of libfabric below them, and of RDMA ports.
- */
+/* Checks the rails, libfabric, which they use, and the RDMA ports. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,12 +8,12 @@
 
 #include "tools/te_info.h"
 
-#define FABRIC_CM_US		10000	/* default of ofi_rxm */
-/* Greatest number of receive buffers per endpoint that is not reported as too
+#define FABRIC_CM_US		10000	/* default of ofi_rxm, us */
+/* Largest number of receive buffers per endpoint that is not reported as too
  * large. */
 #define FABRIC_RX_SIZE		1024
 #define FABRIC_CM_SOON_US	1000	/* longest delay for which no advice is
-					 * given */
+					 * given, us */
 
 static const cJSON *fabric_list(const struct info *info, const char *key)
 {
@@ -56,7 +54,8 @@ static void fabric_rails(struct info *info)
 
 /* --- connections --------------------------------------------------------- */
 
-/* Reads a boolean variable as libfabric does: any other value means off. */
+/* Interprets the value of a boolean variable as libfabric does: any text except
+ * these four means off. */
 static bool fabric_switch_on(const char *text)
 {
 	static const char *const on[] = { "1", "true", "yes", "on" };
@@ -68,11 +67,9 @@ static bool fabric_switch_on(const char *text)
 	return false;
 }
 
-/*
- * Reports whether the provider can close a single connection. Only ofi_rxm can,
- * and only if FI_AV_REMOVE_CLEANUP was set before libfabric started. The API of
- * libfabric has no capability bit for this.
- */
+/* Reports whether the provider can close single connections. Only ofi_rxm can,
+ * and only if FI_AV_REMOVE_CLEANUP was set before libfabric started. libfabric
+ * has no capability bit that shows this. */
 static void fabric_closing(struct info *info, const struct info_rail *r)
 {
 	const cJSON *lib = fabric_list(info, "libfabric");
@@ -97,10 +94,8 @@ static void fabric_closing(struct info *info, const struct info_rail *r)
 			   "none needed; verbs;ofi_rxm and tcp;ofi_rxm can close a single connection with FI_AV_REMOVE_CLEANUP=1");
 }
 
-/*
- * Checks how often ofi_rxm looks for connection requests at an endpoint that is
- * polled for messages. The default is every 10 ms.
- */
+/* Checks how often ofi_rxm looks for new connection requests while an endpoint
+ * is polled. By default it does so every 10 ms. */
 static void fabric_connecting(struct info *info, const struct info_rail *r)
 {
 	const char *set = info_get(fabric_list(info, "libfabric"),
@@ -123,11 +118,9 @@ static void fabric_connecting(struct info *info, const struct info_rail *r)
 	info_cure(f, "FI_OFI_RXM_CM_PROGRESS_INTERVAL=100 (microseconds) in the environment before the target starts");
 }
 
-/*
- * Checks the receive buffers of ofi_rxm. libfabric 1.17 fills them when an
- * endpoint is opened, whatever sizes the endpoint's attributes ask for. Only
- * this variable reduces them.
- */
+/* Checks the number of receive buffers of ofi_rxm. libfabric 1.17 fills all of
+ * them when an endpoint is opened, even if the endpoint's attributes ask for
+ * fewer. Only FI_OFI_RXM_MSG_RX_SIZE reduces them. */
 static void fabric_buffers(struct info *info, const struct info_rail *r)
 {
 	const char *set = info_get(fabric_list(info, "libfabric"),
@@ -186,7 +179,8 @@ static void fabric_copy(struct fabric_copies *c, const char *path)
 		snprintf(c->paths[c->n++], sizeof(c->paths[0]), "%.255s", path);
 }
 
-/* Reads /proc/PID/maps. Returns false if that is not possible. */
+/* Reads which copies of libfabric the process has loaded, from /proc/PID/maps.
+ * Returns false if the file cannot be read. */
 static bool fabric_maps(struct info *info, struct fabric_copies *c)
 {
 	char *text, *line, *save = NULL, *path;
@@ -241,11 +235,9 @@ static void fabric_libraries(struct info *info)
 	info_cure(f, "link all parts of the program with one copy; LD_DEBUG=libs shows which library loads each copy; check LD_LIBRARY_PATH, LD_PRELOAD and Python wheels that bundle their own");
 }
 
-/*
- * Checks whether libinfinipath installs its signal handlers. It does so when it
- * is loaded, unless the environment has the two variables. The environment of
- * another process (--pid) is not read.
- */
+/* Checks whether libinfinipath installs its signal handlers. It does so when it
+ * is loaded, unless IPATH_NO_BACKTRACE and HFI_NO_BACKTRACE are set. For
+ * another process (--pid) these variables are not read. */
 static void fabric_handlers(struct info *info)
 {
 	const char *ipath = getenv("IPATH_NO_BACKTRACE");
@@ -274,8 +266,8 @@ static void fabric_handlers(struct info *info)
 
 /* --- RDMA ---------------------------------------------------------------- */
 
-/* Returns true if the port has a GID that is not link-local (fe80::/10); the
- * provider chooses among these. */
+/* Returns true if the port has a GID that is not link-local (fe80::/10). The
+ * provider chooses among such GIDs. */
 static bool fabric_has_gid(const cJSON *port)
 {
 	const cJSON *gid;
@@ -308,8 +300,8 @@ static void fabric_gid(struct info *info, const char *name, const cJSON *port)
 	info_cure(f, "give the port's interface an IP address; ibv_devinfo -v lists the GIDs");
 }
 
-/* Returns the speed that an Ethernet port's interface supports, or 0 if it is
- * unknown. */
+/* Returns the highest speed that the interface of an Ethernet port supports, or
+ * 0 if it is unknown. */
 static double fabric_ethernet_max(const struct info *info, const cJSON *port)
 {
 	const cJSON *gids = cJSON_GetObjectItemCaseSensitive(port, "gids"), *o;
@@ -336,10 +328,10 @@ static double fabric_fastest(const cJSON *ports)
 }
 
 /*
- * Checks the speed of a port. libibverbs reports the present speed of a port
- * but not the speed that it supports. For Ethernet the interface reports that.
- * An InfiniBand port supports at least two lanes, and the ports of one device
- * support the same speed.
+ * Checks whether a port runs at the speed that it supports. libibverbs reports
+ * only the present speed. The supported speed of an Ethernet port is that of
+ * its interface. For an InfiniBand port, the check assumes that it supports at
+ * least two lanes and the speed of the fastest active port of the device.
  */
 static void fabric_rate(struct info *info, const char *name, const cJSON *port,
 			const cJSON *ports)
@@ -353,7 +345,8 @@ static void fabric_rate(struct info *info, const char *name, const cJSON *port,
 	cJSON *f;
 
 	info_bits_text(speed, rate, sizeof(rate));
-	/* the same rate may be reported with or without coding overhead */
+	/* a rate may be reported with or without coding overhead, so a
+	 * difference of 10 % is accepted */
 	if (!lame && speed >= max * 0.9) {
 		info_fine(info, "rdma_port", name, "port %.0f is active at %s",
 			  info_get_num(port, "port"), rate);

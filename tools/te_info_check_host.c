@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checks of the machine and its kernel: memory, clock, control groups, and
- * access between processes.
- */
+/* Checks the machine and its kernel: memory, clock, control groups, and access
+ * between processes. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -179,17 +177,19 @@ static void host_shm(struct info *info)
 
 /* The smallest memory limit found so far. */
 struct host_limit {
-	double bytes;		/* negative if no limit was found */
-	char where[512];	/* control group that sets the limit */
-	const char *file;	/* name of the file, in the control group, that
-				 * contains the limit */
-	bool seen;		/* at least one file could be read, even if it
-				 * has no limit */
-	int err;		/* errno of a file that exists and could not be
-				 * read */
+	double bytes;		/* the limit, bytes; negative if no limit was
+				 * found */
+	char where[512];	/* control group that sets this limit */
+	const char *file;	/* file of the control group that contains the
+				 * limit */
+	bool seen;		/* true if at least one file could be read, even
+				 * if it contains no limit */
+	int err;		/* errno if a file exists but could not be read,
+				 * otherwise 0 */
 };
 
-/* Version 1 represents "no limit" by the largest multiple of a page. */
+/* In version 1, a limit of at least this value means "no limit": the kernel
+ * then reports the largest multiple of a page. */
 #define HOST_NO_LIMIT 0x1p62
 
 static void host_limit_read(struct info *info, struct host_limit *l,
@@ -218,8 +218,8 @@ static void host_limit_read(struct info *info, struct host_limit *l,
 	snprintf(l->where, sizeof(l->where), "%s", *dir ? dir : "/");
 }
 
-/* Reads the limits of the control group at path and of all groups above it,
- * because the limits of all these groups apply. */
+/* Reads the limits of the control group at path and of all groups above it. All
+ * of these limits apply. */
 static void host_limit_walk(struct info *info, struct host_limit *l,
 			    const char *base, const char *path,
 			    const char *file)
@@ -238,7 +238,8 @@ static void host_limit_walk(struct info *info, struct host_limit *l,
 	} while (slash);
 }
 
-/* Returns true if a list, separated by sep, contains the word. */
+/* Returns true if list, whose elements are separated by sep, contains the
+ * element word. */
 static bool host_word(const char *list, const char *word, const char *sep)
 {
 	size_t len = strlen(word), n;
@@ -252,8 +253,8 @@ static bool host_word(const char *list, const char *word, const char *sep)
 	}
 }
 
-/* Returns true if version 2 controls memory. Its root group has no limit file,
- * even if it has the controller. */
+/* Returns true if version 2 of control groups controls memory. Reads the
+ * controllers of the root group, which has no limit file even then. */
 static bool host_cgroup_v2(struct info *info)
 {
 	char text[512];
@@ -263,8 +264,8 @@ static bool host_cgroup_v2(struct info *info)
 	       host_word(text, "memory", " ");
 }
 
-/* Handles a line of /proc/PID/cgroup: "4:cpu,memory:/a/b" is version 1,
- * "0::/a/b" version 2. */
+/* Handles a line of /proc/PID/cgroup. "4:cpu,memory:/a/b" names a group of
+ * version 1, and "0::/a/b" a group of version 2. */
 static void host_cgroup_line(struct info *info, struct host_limit *l,
 			     char *line)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checks whether the metadata servers answer. A session is opened with each
- * server alone. The engine of the report uses all of them together.
- */
+/* Checks whether each metadata server answers, by opening a session with this
+ * server alone. The engine of the report uses all servers together. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -19,15 +17,17 @@
 
 #define META_MS		1000
 #define META_SERVERS	16
-#define META_SESSION_MS	4000	/* requested; the session is closed at once */
+#define META_SESSION_MS	4000	/* requested session timeout; the check closes
+				 * the session at once */
 
-/* Lengths of ZooKeeper's records. */
-#define META_CONNECT	45	/* request of a session */
-#define META_CONNECTED	36	/* shortest valid answer */
-#define META_LONGEST	64	/* longest valid answer */
+/* Lengths of messages of ZooKeeper's protocol, bytes. */
+#define META_CONNECT	45	/* request that opens a session */
+#define META_CONNECTED	36	/* shortest valid answer to it */
+#define META_LONGEST	64	/* longest valid answer to it */
 #define META_END	12	/* request that closes the session */
 
-/* Waits until the socket is ready for events. Returns 0 or -ETIMEDOUT. */
+/* Waits until the socket is ready for the events, at most until end_ns. Returns
+ * 0 or -ETIMEDOUT. */
 static int meta_ready(int fd, short events, uint64_t end_ns)
 {
 	struct pollfd p = { .fd = fd, .events = events };
@@ -37,7 +37,8 @@ static int meta_ready(int fd, short events, uint64_t end_ns)
 	return poll(&p, 1, ms) > 0 ? 0 : -ETIMEDOUT;
 }
 
-/* Waits for a connection under way. Returns 0 or a negative errno. */
+/* Waits until a started connection is established. Returns 0 or a negative
+ * errno. */
 static int meta_wait(int fd, uint64_t end_ns)
 {
 	socklen_t len = sizeof(int);
@@ -87,11 +88,9 @@ static uint32_t meta_get(const uint8_t *at)
 	return ntohl(value);
 }
 
-/*
- * Opens a ZooKeeper session and closes it again. A server that only accepts
- * connections, or is not part of a majority of servers, does not open sessions.
- * Returns 0 or a negative errno.
- */
+/* Opens a ZooKeeper session and closes it again. This fails if a server accepts
+ * connections but is not part of a majority of servers. Returns 0 or a negative
+ * errno. */
 static int meta_session(int fd, uint64_t end_ns)
 {
 	uint8_t ask[4 + META_CONNECT] = { 0 }, answer[META_LONGEST];
@@ -99,8 +98,8 @@ static int meta_session(int fd, uint64_t end_ns)
 	uint32_t len;
 	int ret;
 
-	/* version 0, zxid 0, timeout, session 0, a password of 16 zero bytes,
-	 * not read-only */
+	/* the request: version 0, zxid 0, timeout, session 0, a password of 16
+	 * zero bytes, not read-only */
 	meta_put(ask, META_CONNECT);
 	meta_put(ask + 16, META_SESSION_MS);
 	meta_put(ask + 28, 16);
@@ -115,11 +114,13 @@ static int meta_session(int fd, uint64_t end_ns)
 	ret = meta_receive(fd, answer, len, end_ns);
 	if (ret)
 		return ret;
-	if (!meta_get(answer + 4))	/* timeout of the session */
+	if (!meta_get(answer + 4))	/* timeout of the session; 0 means that
+					 * the server has refused it */
 		return -EPROTO;
 	meta_put(end, META_END - 4);
 	meta_put(end + 4, 1);
-	meta_put(end + 8, (uint32_t)-11);	/* closeSession */
+	meta_put(end + 8, (uint32_t)-11);	/* type of the request:
+						 * closeSession */
 	return meta_send(fd, end, sizeof(end));
 }
 
@@ -144,7 +145,8 @@ static int meta_connect(const struct addrinfo *a, const char **what)
 	return ret;
 }
 
-/* Checks one server "host:port". Returns 0, or -1 with the reason in why. */
+/* Checks one server "host:port". On success returns 0 and writes the time that
+ * this took to *us. Otherwise returns -1 and writes the reason to why. */
 static int meta_try(const char *server, double *us, char *why, size_t len)
 {
 	struct addrinfo *list = NULL, *a;

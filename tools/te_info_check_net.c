@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checks of the interfaces of the rails, and of the kernel's network settings.
- */
+/* Checks the interfaces of the rails and the network settings of the kernel. */
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +93,7 @@ static void net_idle(struct info *info, const cJSON *o)
 	if (!strcmp(kind, "loopback") || !strcmp(kind, "bridge") ||
 	    !strcmp(kind, "tun"))
 		return;
-	/* an unused virtual interface is not a fault */
+	/* a virtual interface that is not used is not a fault */
 	if (!addressed && !nic)
 		return;
 	if (up && carrier) {
@@ -153,7 +151,9 @@ static void net_speed(struct info *info, const char *name, const cJSON *o)
 static void net_offloads(struct info *info, const char *name, const cJSON *o)
 {
 	const cJSON *off = cJSON_GetObjectItemCaseSensitive(o, "offloads");
-	/* software interfaces leave receive offloads to the interface below */
+	/* Offloads that an interface should have. If nic_only is true, a
+	 * software interface need not have it, because the interface below does
+	 * this work. */
 	static const struct {
 		const char *name;
 		bool nic_only;

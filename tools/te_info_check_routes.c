@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Finds rails that do not reach their own subnet, rails that share a subnet,
- * and rails that do not reach a peer. The kernel is queried for its routes;
- * nothing is sent.
- */
+/* Finds three faults: rails that do not reach their own subnet, rails that
+ * share a subnet, and rails that do not reach a peer. Only queries the kernel
+ * for its routes, and sends no packet. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
@@ -19,7 +17,8 @@ static size_t routes_len(const struct info_net *n)
 	return n->family == AF_INET ? 4 : 16;
 }
 
-/* Writes the first prefix bits of an address; the other ones are 0. */
+/* Writes the first "prefix" bits of the interface's address to out; the other
+ * bits are 0. */
 static void routes_mask(const struct info_net *n, unsigned int prefix,
 			uint8_t out[16])
 {
@@ -42,8 +41,8 @@ static const struct info_net *routes_narrower(const struct info_net *a,
 	return b->prefix > a->prefix ? b : a;
 }
 
-/* Returns true if the two subnets overlap. A prefix of a single address is not
- * a subnet. */
+/* Returns true if the subnets of the two interfaces overlap. A prefix that
+ * covers a single address does not count as a subnet. */
 static bool routes_same_subnet(const struct info_net *a,
 			       const struct info_net *b)
 {
@@ -68,8 +67,9 @@ static bool routes_own(const struct info *info, int family, const uint8_t *ip,
 	return false;
 }
 
-/* Writes an address of the subnet that is not this host's. The first and the
- * last address of a subnet are not hosts, unless it has only two addresses. */
+/* Writes to out an address in the subnet of n that does not belong to this
+ * host. Skips the first and the last address of the subnet, which are not
+ * hosts, unless it has only two. Returns false if there is no such address. */
 static bool routes_neighbour(const struct info *info, const struct info_net *n,
 			     uint8_t out[16])
 {
@@ -86,8 +86,8 @@ static bool routes_neighbour(const struct info *info, const struct info_net *n,
 	return false;
 }
 
-/* Returns a per-interface setting: the larger of the values for "all" and for
- * the interface. */
+/* Returns the effective value of a setting that exists for "all" interfaces and
+ * for each one: the larger of the two values. */
 static long long routes_conf(const struct info *info, const char *ifname,
 			     const char *name)
 {
@@ -116,8 +116,8 @@ static void routes_arp(struct info *info, const struct info_net *a,
 		  a->name, a->name);
 }
 
-/* Returns true if an answer of the kernel means that packets are not sent:
- * there is no route, or it is unreachable, a blackhole or prohibited. */
+/* Returns true if the result of a route query means that packets are not sent:
+ * there is no route, or the route is unreachable, a blackhole or prohibited. */
 static bool routes_nowhere(int ret)
 {
 	return ret == -ENETUNREACH || ret == -EHOSTUNREACH || ret == -EINVAL ||
@@ -151,9 +151,9 @@ static void routes_none(struct info *info, const struct info_net *n,
 		  n->address, dst);
 }
 
-/* Finds the interface by which packets of the rail to an address in the subnet
- * of `of` leave. Writes that address to dst. Returns false, after reporting the
- * reason, if there is no such interface. */
+/* Queries by which interface packets of the rail at n leave if they are sent to
+ * an address in the subnet of "of". Writes this address to dst. Returns false,
+ * after reporting the reason, if there is no such interface. */
 static bool routes_ask(struct info *info, const struct info_net *n,
 		       const struct info_net *of, char dst[INFO_ADDR],
 		       struct info_route *r)
@@ -202,8 +202,8 @@ static void routes_stray(struct info *info, const struct info_net *n,
 			  strict ? n->name : "", strict ? ".rp_filter=2" : "");
 }
 
-/* Checks the route of a rail to its own subnet. other is another rail in the
- * same subnet, or NULL if there is none. */
+/* Checks the route of the rail at n to its own subnet. other: another rail in
+ * the same subnet, or NULL if there is none. */
 static void routes_rail(struct info *info, const struct info_net *n,
 			const struct info_net *other)
 {
@@ -240,8 +240,8 @@ static void routes_subnets(struct info *info)
 
 /* --- peers --------------------------------------------------------------- */
 
-/* Returns true if packets of the rail reach dst. Reports if they leave by
- * another interface. */
+/* Returns true if packets of the rail reach the address dst of a peer. If they
+ * leave by another interface, reports this. */
 static bool routes_reach(struct info *info, const struct info_net *n,
 			 const uint8_t *dst, const char *peer)
 {

@@ -17,7 +17,7 @@
 
 /* --- the parent's side --------------------------------------------------- */
 
-/* Arguments of a child. args_free frees the texts. */
+/* Arguments of a child process. args_free frees their texts. */
 struct child_args {
 	char *argv[CHILD_ARGS];
 	int n;
@@ -59,8 +59,8 @@ static void args_free(struct child_args *a)
 		free(a->argv[--a->n]);
 }
 
-/* Parses a line "@kind JSON": returns its value and its kind. Returns NULL for
- * other lines. */
+/* Parses a line "@kind JSON". Returns the JSON value and sets *kind. Returns
+ * NULL for any other line. */
 static cJSON *child_line(char *line, char **kind)
 {
 	char *json;
@@ -75,8 +75,8 @@ static cJSON *child_line(char *line, char **kind)
 	return cJSON_Parse(json);
 }
 
-/* Adds a log line without its time and process, unless the log contains the
- * line already. */
+/* Adds a log line to log, without its time and process id. Adds nothing if log
+ * already contains the line. */
 static void child_log(cJSON *log, const char *line)
 {
 	const char *mark = strstr(line, " moonrail[");
@@ -92,8 +92,8 @@ static void child_log(cJSON *log, const char *line)
 	info_text(log, NULL, "%s", text);
 }
 
-/* Describes an exit status of ft_proc_wait in `why`. Returns false, and writes
- * nothing, for the statuses 0 and 1. */
+/* Writes what an exit status of ft_proc_wait means to why, and returns true.
+ * For the statuses 0 and 1 writes nothing and returns false. */
 static bool child_ended_badly(int status, char *why, size_t len)
 {
 	if (status == 0 || status == 1)
@@ -236,7 +236,7 @@ void info_say_err(const char *call, const struct tei_err *err)
 
 void info_child_setup(const struct info_opts *opts)
 {
-	/* the parent also reads the log lines of the library */
+	/* log lines go to stdout, so that the parent reads them too */
 	dup2(STDOUT_FILENO, STDERR_FILENO);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (opts->device_name)

@@ -28,9 +28,10 @@ static size_t doc_utf8(const unsigned char *p)
 	return n;
 }
 
-/* Replaces bytes that are not UTF-8, and control characters, which a terminal
- * could take for an escape sequence. U+0080 to U+009F count as control
- * characters too. */
+/* Replaces invalid UTF-8 and control characters in text with '?', because a
+ * terminal could take them for an escape sequence. U+0080 to U+009F count as
+ * control characters too. If one_line is true, newlines are replaced as
+ * well. */
 static void doc_clean(char *text, bool one_line)
 {
 	unsigned char *p = (unsigned char *)text;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Child: an engine on this machine. It prints the lines "@engine", "@error",
- * "@rail", "@setting" and "@matrix", and the lines "@fabric", "@provider" and
- * "@library" about libfabric.
- */
+/* Child process that creates an engine on this machine. The child prints the
+ * lines "@engine", "@error", "@rail", "@setting" and "@matrix", and the lines
+ * "@fabric", "@provider" and "@library" about libfabric. */
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +35,8 @@ static void engine_rails(transfer_engine_t engine)
 	}
 }
 
-/* Prints a line "NAME=value source". The value may contain blanks. */
+/* Prints a line "NAME=value source" of the settings as "@setting". The value
+ * may contain blanks. */
 static void engine_setting(char *line)
 {
 	char *value = strchr(line, '='), *source = strrchr(line, ' ');
@@ -73,8 +72,7 @@ static void engine_matrix(transfer_engine_t engine, char *buf)
 	if (showLinks(engine, buf, ENGINE_TEXT, 1))
 		return;
 	links = cJSON_Parse(buf);
-	/* an engine has no priority matrix if its rails reach no other
-	 * process */
+	/* the member is missing if the engine's rails reach no other process */
 	matrix = cJSON_DetachItemFromObjectCaseSensitive(links,
 							 "priority_matrix");
 	if (matrix)
@@ -121,9 +119,9 @@ static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 
 /*
  * Checks whether the metadata server accepts this user, by opening its store.
- * The engine of this child does not use that store: an engine that publishes
- * creates nodes there that remain, and that every user may change if this user
- * has no credentials.
+ * The engine of this child does not use the store, because an engine that
+ * publishes creates nodes which stay in the store. If this user has no
+ * credentials, every other user could change these nodes.
  */
 static int engine_metadata(const struct info_opts *opts)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Link, driver and offloads as drivers report them by SIOCETHTOOL. If a driver
- * does not answer a query, the report lacks the members of this query.
- */
+/* Reads link, driver and offloads of the interfaces, as their drivers report
+ * them (SIOCETHTOOL). If a driver does not support a query, the report does not
+ * contain the members that the query would fill. */
 #include <errno.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
@@ -15,7 +14,8 @@
 
 #include "tools/te_info.h"
 
-/* Sends a query. data begins with the command. Returns 0, or -1 with errno. */
+/* Sends a query to the driver. data begins with the command and receives the
+ * result. Returns 0, or -1 with errno set. */
 static int ethtool_ask(int fd, const struct info_net *net, void *data)
 {
 	struct ifreq req;
@@ -26,7 +26,7 @@ static int ethtool_ask(int fd, const struct info_net *net, void *data)
 	return ioctl(fd, SIOCETHTOOL, &req);
 }
 
-/* Sends a query whose answer is a number. Returns the number, or -1 on
+/* Sends a query whose result is a number. Returns this number, or -1 on
  * failure. */
 static long ethtool_value(int fd, const struct info_net *net, uint32_t cmd)
 {
@@ -48,8 +48,8 @@ static void ethtool_driver(int fd, const struct info_net *net, cJSON *doc)
 		info_text(doc, "bus", "%.32s", d.bus_info);
 }
 
-/* Speed of link modes in Mbit/s, by ranges of bits. Other bits are not link
- * modes, or are unknown. */
+/* Speed of link modes, Mbit/s. Each row is for the bits from first to last.
+ * Bits outside of all rows are no link modes or are unknown. */
 static const struct {
 	unsigned int first, last, mbps;
 } ethtool_modes[] = {
@@ -65,8 +65,8 @@ static const struct {
 	{ 93, 98, 800000 },
 };
 
-/* Returns the speed of the fastest mode in the bitmap, or 0 if none is
- * known. */
+/* Returns the speed of the fastest mode in the bitmap, Mbit/s, or 0 if no mode
+ * is known. */
 static unsigned int ethtool_fastest(const uint32_t *bits, unsigned int words)
 {
 	unsigned int best = 0, bit;
@@ -81,9 +81,9 @@ static unsigned int ethtool_fastest(const uint32_t *bits, unsigned int words)
 	return best;
 }
 
-/* Adds speed and duplex. The bitmaps of link modes follow the struct, and the
- * kernel reports their size. The first bitmap has the modes that the port
- * supports. */
+/* Adds speed and duplex of the link, and the highest supported speed. Bitmaps
+ * of link modes follow the struct, in a size that the kernel reports. The first
+ * bitmap contains the modes that the port supports. */
 static void ethtool_link(int fd, const struct info_net *net, cJSON *doc)
 {
 	_Alignas(8) char room[sizeof(struct ethtool_link_settings) +

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Child: the providers of libfabric. Prints one line for each provider and
- * endpoint type.
- */
+/* Child process that lists the providers of libfabric. It prints one line for
+ * each combination of provider and endpoint type. */
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -80,8 +78,8 @@ static cJSON *fabric_new(const struct fi_info *i)
 	return o;
 }
 
-/* Returns the object of that provider and endpoint type in the list, which is
- * created if it is new. */
+/* Returns the object in the list for the provider and endpoint type of i.
+ * Creates the object if the list does not have it. */
 static cJSON *fabric_find(cJSON *list, const struct fi_info *i)
 {
 	cJSON *o;
@@ -111,7 +109,8 @@ static void fabric_add(cJSON *list, const struct fi_info *i)
 	cJSON_ArrayForEach(d, domains)
 		if (!strcmp(info_get(d, "name"), i->domain_attr->name))
 			return;
-	/* a host with hundreds of interfaces has hundreds of domains */
+	/* limits the report: a host with hundreds of interfaces has hundreds of
+	 * domains */
 	if (cJSON_GetArraySize(domains) >= 256)
 		return;
 	d = info_object(domains, NULL);
@@ -136,9 +135,9 @@ static bool fabric_has(const cJSON *caps, const char *name)
 	return false;
 }
 
-/* Adds "hmem" to the capabilities of the providers in the list that support
- * device memory. This takes a second fi_getinfo, because libfabric reports
- * FI_HMEM only if the hints ask for it. */
+/* Adds "hmem" to the capabilities of each provider in the list that supports
+ * device memory. Calls fi_getinfo once more with FI_HMEM in the hints, because
+ * libfabric reports FI_HMEM only then. */
 static void fabric_hmem(cJSON *list)
 {
 	struct fi_info *hints = fi_allocinfo(), *found = NULL, *i;
@@ -165,7 +164,8 @@ static void fabric_hmem(cJSON *list)
 	fi_freeinfo(hints);
 }
 
-/* Adds a variable of libfabric: whether libfabric knows it, and its value. */
+/* Adds an environment variable of libfabric: whether this libfabric knows it,
+ * and its value. */
 static void fabric_variable(cJSON *o, const char *key, const char *name)
 {
 	const char *set = getenv(name);
@@ -202,8 +202,8 @@ void info_fabric_say(const struct info_opts *opts)
 	fabric_variable(o, "cm_progress_interval",
 			"FI_OFI_RXM_CM_PROGRESS_INTERVAL");
 	fabric_variable(o, "msg_rx_size", "FI_OFI_RXM_MSG_RX_SIZE");
-	/* a provider may offer support of GPU memory that its devices lack; the
-	 * engine logs this for each region */
+	/* a provider may claim to support GPU memory that its devices do not
+	 * support; the engine then logs this for each region */
 	info_text(o, "gpu_memory", "pinned host memory, unless every rail supports GPU memory directly (hmem)");
 	if (ret)
 		info_text(o, "error", "fi_getinfo: %s", fi_strerror(-ret));

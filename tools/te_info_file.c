@@ -26,11 +26,12 @@ static int file_open(const struct info *info, const char *fmt, va_list ap)
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	/* opening a FIFO must not block */
+	/* O_NONBLOCK, because opening a FIFO must not block */
 	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Reads up to len - 1 bytes and closes fd. Returns -1 with errno on failure. */
+/* Reads at most len - 1 bytes from fd and closes fd. Returns the number of
+ * bytes, or -1 with errno set. */
 static ssize_t file_read(int fd, char *buf, size_t len)
 {
 	size_t used = 0;
@@ -133,7 +134,8 @@ long long info_sysctl(struct info *info, const char *id, const char *name)
 
 	if (value >= 0)
 		return value;
-	/* this file always exists, so it shows whether /proc/sys can be read */
+	/* This file always exists. If it does, /proc/sys can be read, so the
+	 * kernel has no such setting. */
 	if (err == ENOENT && info_exists(info, "/proc/sys/kernel/ostype"))
 		return INFO_ABSENT;
 	info_unseen(info, id, "/proc/sys/%s: %s", name, strerror(err));

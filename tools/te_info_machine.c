@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The machine: sockets and NUMA nodes from hwloc, NICs and the priority matrix
- * from topo.
- */
+/* Describes the machine: sockets and NUMA nodes as hwloc reports them, NICs and
+ * the priority matrix as topo/ finds them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +28,8 @@ static void machine_packages(hwloc_topology_t t, struct info_machine *m)
 	}
 }
 
-/* Returns the index of the package that a node belongs to, or -1 if there are
- * none or several. */
+/* Returns the index of the package that the NUMA node belongs to, or -1 if it
+ * belongs to none or to several. */
 static int machine_package_of(hwloc_topology_t t, hwloc_obj_t node)
 {
 	hwloc_obj_t obj = NULL;
@@ -116,8 +114,8 @@ static int machine_hwloc(const char *xml, struct info_machine *m, char *why,
 }
 #endif
 
-/* Lists the rails first, then the other NICs that hwloc finds. Returns their
- * number. */
+/* Fills descs with the rails, followed by the other NICs that hwloc finds.
+ * Returns their number, at most max. */
 static size_t machine_descs(const struct info *info,
 			    const struct tei_topo *all,
 			    struct tei_topo_nic_desc *descs, size_t max)

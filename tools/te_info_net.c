@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * IP interfaces, as the kernel describes them to every user (getifaddrs,
- * sysfs).
- */
+/* Lists the IP interfaces. Uses only sources that every user may read
+ * (getifaddrs, sysfs). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -16,7 +14,8 @@
 
 #include "tools/te_info.h"
 
-#define NET_MAX 4096		/* limit of the addresses that are examined */
+#define NET_MAX 4096		/* largest number of addresses that are
+				 * examined */
 
 static unsigned int net_bits(const uint8_t *p, size_t n)
 {
@@ -27,9 +26,9 @@ static unsigned int net_bits(const uint8_t *p, size_t n)
 	return bits;
 }
 
-/* Returns true if a peer address is in another subnet than the address, so that
- * the prefix belongs to the peer. If the interface has no peer, the field of
- * the peer address holds a broadcast address. */
+/* Returns true if the interface has a peer address in another subnet than its
+ * own address; the prefix then belongs to the peer. If the interface has no
+ * peer, the field of the peer address holds a broadcast address. */
 static bool net_far(const uint8_t *a, const uint8_t *mask,
 		    const struct sockaddr *peer, size_t off, size_t n)
 {
@@ -78,8 +77,8 @@ static int net_cmp(const void *pa, const void *pb)
 	return strcmp(a->address, b->address);
 }
 
-/* Removes each entry without an address whose interface also has an entry with
- * an address. */
+/* Removes the entries without an address of all interfaces that also have an
+ * entry with an address. Returns the new number of entries. */
 static size_t net_prune(struct info_net *nets, size_t n)
 {
 	size_t i, out = 0;
@@ -221,6 +220,6 @@ const struct info_net *info_rail_net(const struct info *info,
 		    (info->nets[i].flags & IFF_LOOPBACK))
 			loop = &info->nets[i];
 	}
-	/* every address of 127/8 belongs to the loopback interface */
+	/* all addresses of 127/8 belong to the loopback interface */
 	return strncmp(rail->host, "127.", 4) ? NULL : loop;
 }

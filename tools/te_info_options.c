@@ -107,8 +107,8 @@ static int options_check_peers(const char *peers)
 	return ret || n ? ret : options_refuse("--peer names no address");
 }
 
-/* Checks that the named process and folder exist. A wrong name is an error of
- * usage and not a finding. */
+/* Checks that the process of --pid and the folder of --root exist. If they do
+ * not, this is an error in the command line and not a finding. */
 static int options_check_there(const struct info_opts *opts)
 {
 	char path[4096];

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Child: one local rail reads a few bytes of a segment over each rail of the
- * segment. It uses libfabric directly, so that each pair of rails is tested
- * alone. Prints "@pair" for each.
- */
+/* Child process in which one local rail reads a few bytes of a segment over
+ * each rail of this segment. It calls libfabric directly, so that each pair of
+ * rails is tested alone. Prints a line "@pair" for each pair. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
@@ -27,7 +25,7 @@
 #define PAIR_API	FI_VERSION(1, 17)
 #define PAIR_KEY	0x7e1
 
-/* A local endpoint. Opened again for each remote rail. */
+/* The local endpoint. It is opened again for each remote rail. */
 struct pair {
 	const struct info_opts *opts;
 	struct fi_info *info;
@@ -38,7 +36,7 @@ struct pair {
 	struct fid_ep *ep;
 	struct fid_mr *mr;
 	char buf[PAIR_BYTES];
-	const char *what;	/* name of the failed call */
+	const char *what;	/* name of the libfabric call that has failed */
 	char text[160];		/* the provider's error text, or "" */
 };
 
@@ -69,7 +67,7 @@ static bool pair_is_rail(const struct fi_info *i, const char *rail)
 	return !strcmp(i->domain_attr->name, rail);
 }
 
-/* Returns true for an IP address. An IPv6 address may have a zone. */
+/* Returns true if text is an IP address. An IPv6 address may have a zone. */
 static bool pair_is_ip(const char *text)
 {
 	char plain[INET6_ADDRSTRLEN];
@@ -226,7 +224,7 @@ static int pair_read(struct pair *p, fi_addr_t to, uint64_t addr, uint64_t key,
 			return pair_wait(p, end_ns);
 		if (ret != -FI_EAGAIN)
 			return (int)ret;
-		/* connecting needs progress */
+		/* the connection is made only while the queue is read */
 		if (fi_cq_read(p->cq, &entry, 1) == -FI_EAVAIL)
 			return pair_error(p);
 		if (tei_now_ns() > end_ns)
@@ -235,7 +233,7 @@ static int pair_read(struct pair *p, fi_addr_t to, uint64_t addr, uint64_t key,
 	}
 }
 
-/* GPU memory is skipped, because a NIC may have no key for it. */
+/* Skips GPU memory, because a NIC may have no key for it. */
 const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d)
 {
 	for (uint32_t i = 0; i < d->buffer_count; i++)
@@ -244,8 +242,8 @@ const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d)
 	return NULL;
 }
 
-/* Sets the zone of a link-local address to the interface of the local endpoint.
- * A zone has a meaning on one host only. */
+/* Replaces the zone of a link-local address with the interface of the local
+ * endpoint, because the zone of another host has no meaning here. */
 static void pair_set_zone(const struct fi_info *info, uint8_t *address)
 {
 	struct sockaddr_in6 own, its;
@@ -310,8 +308,7 @@ static bool pair_loopback(uint32_t format, const void *bytes)
 	return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
 }
 
-/* Returns the number of bytes that the provider reads from an address in its
- * format. */
+/* Returns the length of an address in the provider's format, bytes. */
 static uint32_t pair_addr_len(const struct fi_info *info)
 {
 	if (info->addr_format == FI_SOCKADDR_IN)
@@ -392,7 +389,7 @@ static struct tei_meta_desc *pair_fetch(const struct info_opts *opts,
 	return NULL;
 }
 
-/* Prints the failed call of libfabric as "@error". */
+/* Prints the libfabric call that has failed, and its error, as "@error". */
 static void pair_say(const struct pair *p, int ret)
 {
 	struct tei_err err = { .code = ret };

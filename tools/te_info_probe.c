@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * A transfer over each rail, between two processes that have only this rail.
- */
+/* Tests each rail with a transfer between two child processes that have only
+ * this rail. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@ struct probe_args {
 	const char *extra[6];
 };
 
-/* Writes the options that limit an engine to this rail. */
+/* Writes the command-line options that make an engine use only this rail. */
 static void probe_args(const struct info_rail *r, struct probe_args *a)
 {
 	bool tcp = !strcmp(r->transport, "tcp");
@@ -53,7 +52,8 @@ static void probe_line(struct info *info, const char *kind, cJSON *value,
 				cJSON_Delete(item);
 }
 
-/* Fills doc with "ok" and either "error" or the results. */
+/* Runs the transfer over one rail. Fills doc with "ok" and either "error" or
+ * the results. */
 static void probe_one(struct info *info, const struct info_rail *r, cJSON *doc)
 {
 	cJSON *log = cJSON_GetObjectItemCaseSensitive(info->doc, "log");

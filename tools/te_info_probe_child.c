@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Children: the two ends of a transfer over one rail. The target runs until its
- * standard input ends.
- */
+/* Child processes that are the two ends of a transfer over one rail. The target
+ * runs until its standard input ends. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +26,8 @@ static char *probe_map(size_t len)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* Creates an engine with len registered bytes. Returns NULL after printing
- * "@error". */
+/* Creates an engine and registers len bytes of new memory at *mem. Returns NULL
+ * after printing "@error". */
 static transfer_engine_t probe_open(const struct info_opts *opts, size_t len,
 				    int remote, char **mem)
 {
@@ -72,14 +70,14 @@ int info_target_child(const struct info_opts *opts)
 struct probe {
 	transfer_engine_t engine;
 	segment_id_t segment;
-	char *mem;			/* bytes to write, then the bytes that
-					 * were read back */
-	uint64_t remote;		/* address at the target */
-	const char *call;		/* name of the failed call */
+	char *mem;			/* the bytes to write, followed by the
+					 * bytes that were read back */
+	uint64_t remote;		/* address of the target's memory */
+	const char *call;		/* name of the call that has failed */
 	struct te_error err;
 };
 
-/* Waits for one task. Returns 0, or -1 after setting p->err. */
+/* Waits until the task has ended. Returns 0, or -1 after setting p->err. */
 static int probe_wait(struct probe *p, batch_id_t batch, size_t task)
 {
 	struct transfer_status st = { .status = STATUS_WAITING };
@@ -124,7 +122,8 @@ static int probe_move(struct probe *p, int opcode, size_t len, size_t n)
 	return ret;
 }
 
-/* Writes the whole region, reads it back and compares. */
+/* Writes the whole region to the target, reads it back and compares the
+ * bytes. */
 static int probe_verify(struct probe *p, cJSON *result)
 {
 	size_t bad;

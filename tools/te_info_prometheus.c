@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One output of --watch in Prometheus's text format ("Exposition formats",
- * version 0.0.4, prometheus.io/docs/instrumenting/exposition_formats). All
- * samples of a metric are adjacent. Names end with their unit, counters with
- * _total.
+ * Prints one output of --watch in Prometheus's text format ("Exposition
+ * formats", version 0.0.4,
+ * prometheus.io/docs/instrumenting/exposition_formats). All samples of a metric
+ * are adjacent. The name of a metric ends with its unit, and the name of a
+ * counter with _total.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "tools/te_info.h"
 
 struct prom_metric {
-	const char *key;	/* key in the report */
+	const char *key;	/* key of the value in the report */
 	const char *name;
 	const char *type;
 	const char *help;
@@ -81,8 +82,8 @@ static void prom_head(const char *name, const char *type, const char *help)
 	       name, type);
 }
 
-/* Prints the labels of a rail in braces. more contains further labels, each
- * after a comma, or is "". */
+/* Prints the labels of a rail in braces. more: text with further labels, each
+ * after a comma, or "". */
 static void prom_rail_labels(const cJSON *doc, const cJSON *rail,
 			     const char *more)
 {
@@ -128,10 +129,10 @@ static void prom_states(const cJSON *doc)
 		}
 }
 
-/* Returns true if an earlier element of `peers` is the same process as `peer`
- * and so has been printed already. If the watched process knows a peer under
- * several names, `peers` has an element for each name, with the same
- * counters. */
+/* Returns true if an earlier element of `peers` represents the same process as
+ * `peer`, so that the process was printed already. If the watched process knows
+ * a peer under several names, `peers` has an element for each name, with the
+ * same counters. */
 static bool prom_told(const cJSON *peers, const cJSON *peer)
 {
 	const cJSON *o;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The rails of an engine on this machine, their devices and their NUMA nodes.
- */
+/* Lists the rails of an engine on this machine, with their devices and NUMA
+ * nodes. */
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -29,7 +28,7 @@ static void rails_add(struct info *info, cJSON *o)
 	snprintf(r->transport, sizeof(r->transport), "%s",
 		 info_get(o, "transport"));
 	address = info_get(o, "address");
-	/* the address is "10.0.0.1:4" or "[fd00::1]:4" */
+	/* the address has the form "10.0.0.1:4" or "[fd00::1]:4" */
 	snprintf(r->host, sizeof(r->host), "%.63s",
 		 address + (*address == '['));
 	colon = *address == '[' ? strchr(r->host, ']') :
@@ -39,7 +38,7 @@ static void rails_add(struct info *info, cJSON *o)
 	if (!colon || (inet_pton(AF_INET, r->host, bin) != 1 &&
 		       inet_pton(AF_INET6, r->host, bin) != 1))
 		*r->host = '\0';
-	/* a rail that is named by an address with a zone */
+	/* if the rail's name is an address with a zone, uses this address */
 	if (*r->host && strchr(r->name, '%'))
 		snprintf(r->host, sizeof(r->host), "%.63s",
 			 info_get(o, "name"));
@@ -81,7 +80,8 @@ static void rails_line(struct info *info, const char *kind, cJSON *value,
 	cJSON_Delete(copy);
 }
 
-/* Adds interface, NUMA node, PCI address and speed of each rail. */
+/* Adds the interface, the NUMA node, the PCI address and the speed of each rail
+ * to the report. */
 static void rails_place(struct info *info)
 {
 	struct tei_topo_nic_desc descs[INFO_RAILS];
@@ -174,8 +174,8 @@ static void rails_empty(struct info *info)
 	info->n_rails = 0;
 }
 
-/* Reports that the metadata server cannot be used, and runs an engine without
- * it: the rails do not depend on it. */
+/* Reports that the metadata server cannot be used. Then runs an engine without
+ * the server, because the rails do not depend on it. */
 static int rails_without_server(struct info *info, char *why, size_t len)
 {
 	static const char *const extra[] = { "--metadata_server=P2PHANDSHAKE",

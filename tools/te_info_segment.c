@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * A published segment: its descriptor in the store, whether its owner is alive,
- * and which of its rails each local rail reaches.
- */
+/* Examines a published segment: its descriptor in the store, whether its owner
+ * is alive, and which of its rails each local rail reaches. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <netinet/in.h>
@@ -19,9 +17,9 @@
 #include "util/settings.h"
 
 #define SEGMENT_PAIR_MS 60000
-#define SEGMENT_BUFFERS 1000	/* limit of the buffers that are listed */
+#define SEGMENT_BUFFERS 1000	/* largest number of buffers that are listed */
 
-/* Returns true for a segment of files. It belongs to no process and has no
+/* Returns true for a segment of files, which belongs to no process and has no
  * rails. */
 static bool segment_of_files(const struct tei_meta_desc *d)
 {
@@ -134,8 +132,8 @@ static void segment_doc(const struct tei_meta_desc *d, cJSON *doc)
 
 /* --- its owner ----------------------------------------------------------- */
 
-/* Reports a fault of the owner. cure is the advice to the user; "" means the
- * advice to start the process again. */
+/* Reports a fault of the process that owns the segment. cure: advice to the
+ * user; "" stands for the advice to start the process again. */
 static void segment_owner_bad(struct info *info, const char *name,
 			      const char *what, const char *cure)
 {
@@ -190,10 +188,11 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 
 /* --- its rails ----------------------------------------------------------- */
 
-/* The output of a child: its pairs, or the reason why it has none. */
+/* What the child of one local rail has printed: its pairs, or the reason why it
+ * has none. */
 struct segment_answer {
 	cJSON *pairs;
-	char error[160];		/* empty if there are pairs */
+	char error[160];		/* "" if there are pairs */
 };
 
 static void segment_pair_line(struct info *info, const char *kind,
@@ -244,8 +243,8 @@ static void segment_from(struct info *info, const struct info_rail *r,
 	info_text(o, "error", "%s", *answer.error ? answer.error : why);
 }
 
-/* Returns true if a local rail reaches that device. Otherwise sets *error to
- * the reason. */
+/* Returns true if a local rail reaches the rail of that device. Otherwise sets
+ * *error to the reason. */
 static bool segment_reached(const cJSON *pairs, const char *device,
 			    const char **error)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The picture. Sockets are columns. The NUMA nodes of a socket are boxes below
- * each other. A node's box has its NICs on the left and its GPUs on the right,
- * with a line from each GPU to the NICs that it prefers. Devices without a
- * known node are in a box of their own below.
+ * Draws the picture of --svg. Each socket is a column, in which the boxes of
+ * its NUMA nodes are below each other. The box of a node has the node's NICs on
+ * the left and its GPUs on the right, with a line from each GPU to the NICs
+ * that are preferred for it. Devices whose node is unknown are in a separate
+ * box at the bottom.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "util/text.h"
 
 enum {
-	SVG_EDGE = 24,		/* margin */
+	SVG_EDGE = 24,		/* margin of the picture */
 	SVG_TOP = 84,		/* height of the title */
 	SVG_GAP = 18,
 	SVG_HEAD = 34,		/* height of the heading of a socket */
@@ -26,7 +27,7 @@ enum {
 	SVG_NODE_W = 2 * SVG_CHIP_W + SVG_MIDDLE + 2 * 14,
 	SVG_SOCKET_W = SVG_NODE_W + 2 * 14,
 	SVG_FOOT = 64,		/* height of the legend */
-	SVG_COLUMNS = 4,	/* CPU sockets in one row */
+	SVG_COLUMNS = 4,	/* number of sockets in one row */
 };
 
 struct svg_spot {
@@ -34,13 +35,15 @@ struct svg_spot {
 				 * NIC or GPU), pixels */
 };
 
-/* The state of the drawing. Freed by info_svg. */
+/* State of the drawing. info_svg frees it. */
 struct svg {
 	const struct info *info;
 	struct info_machine m;
-	struct svg_spot *nics;	/* chips of the NICs, one per NIC */
-	struct svg_spot *gpus;	/* chips of the GPUs, one per location */
-	bool strays;		/* a device has no known node */
+	struct svg_spot *nics;	/* positions of the chips of the NICs, one per
+				 * NIC */
+	struct svg_spot *gpus;	/* positions of the chips of the GPUs, one per
+				 * location */
+	bool strays;		/* true if the node of a device is unknown */
 };
 
 /* --- layout -------------------------------------------------------------- */
@@ -53,8 +56,8 @@ static bool svg_known_node(const struct svg *s, int node)
 	return false;
 }
 
-/* Returns the first NIC of the same card, which represents the card, such as
- * "mlx5_0" for "mlx5_0" and "ib0". */
+/* Returns the index of the first NIC on the same card. This NIC represents the
+ * card; for example, "mlx5_0" represents "mlx5_0" and "ib0". */
 static size_t svg_card(const struct svg *s, size_t nic)
 {
 	const char *pci = tei_topo_nic(s->m.topo, nic)->pci;
@@ -86,8 +89,8 @@ static bool svg_gpu_in(const struct svg *s, size_t location, int node)
 			  p.numa_node == node;
 }
 
-/* Returns the number of rows in a node's box. If node is -1, the box is that of
- * the devices without a known node. */
+/* Returns the number of rows in a node's box. The node -1 stands for the box of
+ * the devices whose node is unknown. */
 static int svg_rows(const struct svg *s, int node)
 {
 	size_t i, nics = 0, gpus = 0;
@@ -104,8 +107,8 @@ static int svg_node_height(const struct svg *s, int node)
 	return SVG_NODE_HEAD + svg_rows(s, node) * SVG_CHIP_STEP + 6;
 }
 
-/* Returns the height of a socket. If package is -1, the socket stands for the
- * nodes that belong to no single package. */
+/* Returns the height of a socket. The package -1 stands for a socket with the
+ * nodes that belong to no package or to several. */
 static int svg_socket_height(const struct svg *s, int package)
 {
 	int h = 0;
@@ -245,10 +248,9 @@ static void svg_socket(struct svg *s, int package, int x, int y)
 	}
 }
 
-/*
- * Draws all sockets, SVG_COLUMNS in a row. If draw is false, only computes
- * their extent. Returns the vertical position below them.
- */
+/* Draws all sockets, SVG_COLUMNS in a row, if draw is true. In any case
+ * computes their extent: sets *width, and returns the vertical position below
+ * them. */
 static int svg_sockets(struct svg *s, bool draw, int *width)
 {
 	int x = SVG_EDGE, y = SVG_TOP, tallest = 0, column = 0, h;

@@ -27,7 +27,8 @@ static const char draw_style[] =
 	".far{fill:none;stroke:#d98324;stroke-width:1.5;"
 	"stroke-dasharray:5 4}\n";
 
-/* Prints one UTF-8 character, escaped for XML. Returns its length. */
+/* Prints one UTF-8 character, escaped for XML. Returns the length of the
+ * character in the input, bytes. */
 static size_t draw_char(const char *p)
 {
 	size_t n = 1;
@@ -49,8 +50,8 @@ static size_t draw_char(const char *p)
 	return n;
 }
 
-/* Prints at most max characters; the last one is an ellipsis if the text is
- * longer. */
+/* Prints at most max characters of text. If the text is longer, the last one is
+ * an ellipsis. */
 static void draw_chars(const char *text, int max)
 {
 	int count = 0, n;
@@ -85,7 +86,8 @@ void svg_box(const char *class, int x, int y, int w, int h)
 	       class, x, y, w, h, strcmp(class, "page") ? 6 : 0);
 }
 
-/* Returns the mean width of a character, in tenths of a pixel. */
+/* Returns the mean width of a character in a text of that class, in tenths of a
+ * pixel. */
 static int draw_pitch(const char *class)
 {
 	static const struct { const char *class; int pitch; } rows[] = {

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The report as text, from the same document as --json.
- */
+/* Prints the report as text, from the JSON document that --json prints. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/te_info.h"
 
-/* Formats a number with at most three digits and a unit; each unit is base
- * times the previous one. */
+/* Formats a number with at most three digits and a unit. Each unit is the
+ * previous one multiplied by base. */
 static const char *text_scaled(double v, double base, const char *const *units,
 			       char *buf, size_t len)
 {
@@ -118,7 +116,7 @@ static void text_rails(const struct info *info)
 	}
 }
 
-/* Prints the strings of an array, each after a blank, at most max. Returns the
+/* Prints at most max strings of the array, each after a blank. Returns the
  * number of strings that were not printed. */
 static int text_words(const cJSON *list, int max)
 {
@@ -175,8 +173,8 @@ static void text_providers(const struct info *info)
 		       info_get(fabric, "gpu_memory"));
 }
 
-#define TEXT_INTERFACES 24	/* most interfaces in the text; --json lists
-				 * all */
+#define TEXT_INTERFACES 24	/* most interfaces that are printed; --json
+				 * lists all */
 
 static void text_interfaces(const struct info *info)
 {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The report as text: segment, probes and findings.
- */
+/* Prints parts of the report as text: the segment, the probes and the
+ * findings. */
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/te_info.h"
 #include "util/text.h"
 
-#define SEG_PARTS 16		/* most buffers or files in the text; --json
-				 * lists up to 1000 */
+#define SEG_PARTS 16		/* most buffers or files that are printed;
+				 * --json lists up to 1000 */
 
 static const cJSON *seg_item(const cJSON *o, const char *key)
 {
@@ -63,8 +62,8 @@ static void seg_file(const cJSON *f, const char *size)
 		       info_get(m, "server"), info_get(m, "path"));
 }
 
-/* Prints the number of buffers or files and the first of them. kind: "buffer"
- * or "file". */
+/* Prints the number of buffers or files, and the first SEG_PARTS of them. kind:
+ * "buffer" or "file". */
 static void seg_parts(const cJSON *seg, const char *kind,
 		      void (*show)(const cJSON *part, const char *size))
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * RDMA devices and ports, as libibverbs reports them.
- */
+/* Lists RDMA devices and ports, as libibverbs reports them. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -10,8 +8,8 @@
 
 #include "tools/te_info.h"
 
-#define VERBS_GIDS 256		/* entries of a port's GID table that are
-				 * examined */
+#define VERBS_GIDS 256		/* largest number of entries of a port's GID
+				 * table that are examined */
 
 static double verbs_lanes(const struct ibv_port_attr *p)
 {
@@ -26,7 +24,8 @@ static double verbs_lanes(const struct ibv_port_attr *p)
 	return 0;
 }
 
-/* Returns bits per second: the number of lanes times the speed of a lane. */
+/* Returns the speed of a port, bits/s: the number of its lanes times the speed
+ * of a lane. */
 static double verbs_speed(const struct ibv_port_attr *p)
 {
 	static const struct { uint8_t code; double gbps; } speeds[] = {
@@ -43,9 +42,10 @@ static double verbs_speed(const struct ibv_port_attr *p)
 }
 
 /*
- * Returns the speed in sysfs, such as "800 Gb/sec (4X XDR)", or 0. libibverbs
- * has only eight bits for the speed of a lane, and NDR is the highest speed
- * that they can express. For a faster lane libibverbs reports a lower speed.
+ * Returns the speed of a port according to sysfs, bits/s, or 0 if it is
+ * unknown. sysfs has a text such as "800 Gb/sec (4X XDR)". libibverbs has only
+ * eight bits for the speed of a lane, which cannot express speeds above NDR.
+ * For a faster lane it reports a lower speed.
  */
 static double verbs_sysfs_speed(const struct info *info, const char *device,
 				uint8_t port)
@@ -172,7 +172,8 @@ void info_look_verbs(struct info *info)
 	errno = 0;
 	devs = ibv_get_device_list(&n);
 	if (!devs) {
-		/* ENOSYS: the kernel has no RDMA support */
+		/* ENOSYS means that the kernel has no RDMA support, which need
+		 * not be reported */
 		if (errno != ENOSYS)
 			info_unseen(info, "rdma", "ibv_get_device_list: %s",
 				    strerror(errno));

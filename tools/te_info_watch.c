@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The rails and peers of a running process, queried over its control channel
- * repeatedly.
- */
+/* Shows the rails and peers of a running process, which it queries repeatedly
+ * over the control channel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +13,12 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-#define WATCH_INTERVAL	1.0	/* default, seconds */
-#define WATCH_SILENT_NS	2.5e9	/* ns; if the last report of an initiator is
-				 * older, its rate is shown as 0 */
+#define WATCH_INTERVAL	1.0	/* default of --interval, seconds */
+#define WATCH_SILENT_NS	2.5e9	/* If the last report of an initiator is older
+				 * than this time in ns, its rate is shown as
+				 * 0. */
 
-/* The store, and the process that is watched. */
+/* Data of --watch: the store, and the process that is watched. */
 struct watch {
 	const struct info_opts *opts;
 	struct tei_settings settings;
@@ -70,8 +69,8 @@ static const cJSON *watch_list(const cJSON *doc, const char *key)
 	return cJSON_GetObjectItemCaseSensitive(doc, key);
 }
 
-/* Returns the object that describes the same rail or peer in the previous
- * statistics, or NULL. */
+/* Finds the rail or peer of o in the previous statistics. Returns its object
+ * there, or NULL. */
 static const cJSON *watch_same(const struct watch *w, const char *key,
 			       const cJSON *o)
 {
@@ -84,7 +83,8 @@ static const cJSON *watch_same(const struct watch *w, const char *key,
 	return NULL;
 }
 
-/* Adds bytes per second since the previous statistics; 0 the first time. */
+/* Adds the rates of all elements of the list `key`: bytes per second since the
+ * previous statistics, or 0 if there are none. */
 static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
 {
 	double seconds = (info_get_num(doc, "time_ns") -
@@ -107,8 +107,8 @@ static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
 	}
 }
 
-/* Returns the object that describes the same initiator in the previous
- * statistics, or NULL. */
+/* Finds the initiator of o in the previous statistics. Returns its object
+ * there, or NULL. */
 static const cJSON *watch_served_before(const struct watch *w, const cJSON *o)
 {
 	const cJSON *p;
@@ -120,7 +120,7 @@ static const cJSON *watch_served_before(const struct watch *w, const cJSON *o)
 	return NULL;
 }
 
-/* Returns the bytes per second between the last two reports of an initiator. */
+/* Returns the rate of an initiator between its last two reports, bytes/s. */
 static double watch_served_rate(const cJSON *doc, const cJSON *was,
 				const cJSON *o, const char *bytes,
 				const char *rate)
@@ -138,9 +138,9 @@ static double watch_served_rate(const cJSON *doc, const cJSON *was,
 	return info_get_num(was, rate);
 }
 
-/* Each initiator reports about once a second, independently of the output of
- * this program. The rates are therefore computed from the times of the reports
- * and not from the times of the output. */
+/* Adds the rates of the initiators. Each initiator reports about once a second,
+ * independently of the output of this program. So the rates are computed from
+ * the times of the reports and not from the times of the output. */
 static void watch_served_rates(const struct watch *w, cJSON *doc)
 {
 	const cJSON *was;
@@ -274,7 +274,8 @@ static void watch_sleep(double seconds)
 	nanosleep(&ts, NULL);
 }
 
-/* Queries and prints once. Returns false if the process does not answer. */
+/* Queries the statistics and prints them once. Returns false if the process
+ * does not answer. */
 static bool watch_turn(struct watch *w, struct tei_err *err)
 {
 	cJSON *doc = watch_ask(w, err);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * te_meta: edits the descriptors of file segments in a metadata store, shows all
- * descriptors, and is a metadata store itself.
- */
+/* te_meta: edits the descriptors of file segments in a metadata store, shows
+ * all descriptors, and can itself be a metadata store (te_meta serve). */
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +32,8 @@ static int main_list(struct tei_meta_store *store, const char *folder,
 	return META_EXIT_OK;
 }
 
-/* Adds all 64 bits of a number; cJSON's own numbers have 53. */
+/* Adds a 64-bit number to an object. The digits are added as raw JSON, because
+ * the numbers of cJSON are exact only up to 53 bits. */
 static void show_number(cJSON *object, const char *key, uint64_t value)
 {
 	char text[24];
@@ -67,10 +66,8 @@ static void show_line(unsigned int depth)
 		putchar('\t');
 }
 
-/*
- * Prints JSON text indented, and its numbers unchanged. The text is valid, so
- * each bracket has its counterpart.
- */
+/* Prints valid JSON text with indentation. Unlike cJSON, does not change its
+ * numbers. */
 static void show_text(const char *text)
 {
 	unsigned int depth = 0;
@@ -97,8 +94,8 @@ static void show_text(const char *text)
 	putchar('\n');
 }
 
-/* Prints the descriptor of a process, perhaps of a Mooncake process, as it is
- * published. */
+/* Prints the published descriptor of a process, which may be a Mooncake
+ * process, as it is in the store. */
 static int main_show_process(struct tei_meta_store *store, const char *name,
 			     uint64_t deadline_ns)
 {

@@ -2,7 +2,8 @@
 #ifndef TEI_TOOLS_TE_META_H
 #define TEI_TOOLS_TE_META_H
 
-/* Declarations that the source files of te_meta share. One thread. */
+/* Declarations that the source files of te_meta share. All functions are called
+ * in one thread. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,7 +28,7 @@ enum meta_verb {
 	META_SERVE,
 };
 
-/* The command and the options. The texts are in argv or static. */
+/* The command and its options. The strings are in argv or are constants. */
 struct meta_opts {
 	enum meta_verb verb;
 	const char *metadata_server;
@@ -38,19 +39,21 @@ struct meta_opts {
 					 * present size */
 	char **paths;
 	uint32_t path_count;
-	bool all;			/* for list: also list the descriptors
-					 * of processes */
+	bool all;			/* used by list: also list the
+					 * descriptors of processes */
 	bool help, version;
-	/* for serve: */
+	/* used by serve: */
 	const char *host;
 	uint64_t port; /* port to listen at; 0 means any free port */
 	uint64_t max_keys, max_connections;
-	uint64_t max_value, memory;	/* limits in bytes: of one value, and of
-					 * all keys and values */
-	bool plain;		    /* serve only Mooncake's protocol */
+	uint64_t max_value, memory;	/* limits, bytes: for one value, and for
+					 * all keys and values together */
+	bool plain;		    /* serve only the requests of Mooncake's
+				     * protocol */
 };
 
-/* Returns true if name is ram/NAME, the segment of a process. */
+/* Returns true if name has the form ram/NAME, which is the segment of a
+ * process. */
 bool meta_process_name(const char *name);
 
 /* Parses the command line. Returns 0, or META_EXIT_USAGE after a message on
@@ -64,11 +67,9 @@ struct meta_file {
 	uint64_t length;
 };
 
-/*
- * Checks a file. want is the expected size of the file; 0 means any size. A
- * block device may be larger. Returns 0, or -1 after a message on stderr. In
- * both cases meta_check_free frees *out.
- */
+/* Checks a file. want: expected size of the file; 0 means any size. A block
+ * device may be larger than want. Returns 0, or -1 after a message on stderr.
+ * In both cases the caller frees *out with meta_check_free. */
 int meta_check(const char *path, uint64_t want, struct meta_file *out);
 void meta_check_free(struct meta_file *files, uint32_t count);
 

@@ -8,19 +8,18 @@
 #include "meta/tei_meta_store.h"
 #include "tools/te_meta.h"
 
-/*
- * Changes of a descriptor. If another process changes the same descriptor at
- * the same time, a change runs again. So each change starts from the descriptor
- * in its arguments.
- */
+/* Changes the descriptors of file segments. If another process changes the same
+ * descriptor at the same time, the change function is called again. So it must
+ * start from the descriptor in its arguments each time. */
 
-#define CHANGE_REFUSED	TEI_ERR_REJECTED	/* the reason is on stderr
-						 * already */
+#define CHANGE_REFUSED	TEI_ERR_REJECTED	/* the change was refused, and
+						 * the reason was printed to
+						 * stderr */
 
 struct change {
 	const struct meta_opts *opts;
-	struct meta_file *files;	/* path_count elements, of which
-					 * `checked` are filled */
+	struct meta_file *files;	/* array of path_count elements; the
+					 * first `checked` of them are filled */
 	uint32_t checked;
 };
 
@@ -116,7 +115,8 @@ static int change_map(struct change *c, const struct tei_meta_desc *now,
 	return tei_meta_desc_finish(d, ret, next, err);
 }
 
-/* Returns 0 if the segment is registered and consists of files. */
+/* Checks that the segment is registered and consists of files. Returns 0 if it
+ * is. */
 static int change_present(const struct meta_opts *o,
 			  const struct tei_meta_desc *now)
 {
@@ -160,7 +160,7 @@ static int change_unmount(void *arg, const struct tei_meta_desc *now,
 	return ret ? ret : change_map(c, now, false, next, err);
 }
 
-/* Removes a descriptor, even if it cannot be read. */
+/* Removes a descriptor, even if its contents are not valid. */
 static int change_remove(struct tei_meta_store *store, const char *name,
 			 uint64_t deadline_ns)
 {

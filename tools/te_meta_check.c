@@ -12,10 +12,8 @@
 
 #include "tools/te_meta.h"
 
-/*
- * Checks the files before they are published: each exists, has the stated size,
- * and can be read at both ends.
- */
+/* Checks the files of a segment before they are published: each file must
+ * exist, have the stated size, and be readable at both ends. */
 
 static int check_wrong(const char *path, const char *why)
 {
@@ -23,7 +21,8 @@ static int check_wrong(const char *path, const char *why)
 	return -1;
 }
 
-/* Returns the length of a file, or 0 with the reason in *why. */
+/* Returns the length of a file or block device, bytes, and sets *device to true
+ * for a block device. On failure returns 0 and sets *why to the reason. */
 static uint64_t check_length(int fd, bool *device, const char **why)
 {
 	uint64_t length = 0;

@@ -5,13 +5,12 @@
 
 #include "tools/te_meta_serve.h"
 
-/*
- * The requests that Mooncake's protocol does not have: conditional changes of
- * several keys, leases, listings and watches. docs/PROTOCOL.md describes them.
- */
+/* Handles the requests that Mooncake's protocol does not have: conditional
+ * changes of several keys, leases, listings and watches. docs/PROTOCOL.md
+ * describes them. */
 
-/* Returns the number in a parameter of the URL, or the value of `otherwise` if
- * the parameter is missing or is not a number. */
+/* Returns the number in a parameter of the URL. Returns "otherwise" if the
+ * parameter is missing or is not a number. */
 static uint64_t extend_number(const struct serve_request *r, const char *name,
 			      uint64_t otherwise)
 {
@@ -52,7 +51,7 @@ enum MHD_Result serve_renew(struct serve_request *r)
 struct extend_commit {
 	char lease[TABLE_LEASE_MAX + 1];
 	uint64_t ttl_ms;
-	bool leased; /* some change has the member leased */
+	bool leased; /* true if at least one change has the member "leased" */
 	size_t count;
 	struct table_change changes[SERVE_CHANGES_MAX];
 };
@@ -66,7 +65,8 @@ static bool extend_bool(struct meta_json *j)
 	       !memcmp(text, "true", 4);
 }
 
-/* Stores the string that was read last in *out. */
+/* Moves the string that was read last to *out. Fails if *out already has a
+ * string, because the member then occurs twice. */
 static void extend_take(struct meta_json *j, char **out, size_t *len)
 {
 	if (*out) {
@@ -141,9 +141,9 @@ static void extend_change(struct meta_json *j, struct extend_commit *x)
 		meta_json_fail(j, "a change without a key");
 }
 
-/* Parses the JSON text of a commit: the request that changes several keys at
- * once, all of them or none. Returns false with the cause in j->why if the text
- * is not a valid commit. */
+/* Parses the JSON text of a commit, a request that changes several keys, either
+ * all of them or none. If the text is not a valid commit, returns false and
+ * sets j->why to the reason. */
 static bool extend_parse(struct meta_json *j, struct extend_commit *x)
 {
 	meta_json_object(j);
@@ -234,12 +234,13 @@ enum MHD_Result serve_commit(struct serve_request *r)
 
 /* --- listings and watches ------------------------------------------------ */
 
-/* The keys of one answer. */
+/* The keys of one answer to a listing or a watch. */
 struct extend_list {
 	struct meta_buf set, removed;
 	size_t count;
 	bool more;
-	int64_t version; /* version of the last change that the answer covers */
+	int64_t version; /* version of the last change that is included in the
+			  * answer */
 };
 
 static void extend_list_add(struct extend_list *l, const struct table_key *k)
@@ -252,7 +253,7 @@ static void extend_list_add(struct extend_list *l, const struct table_key *k)
 	l->version = k->version;
 }
 
-/* Collects the keys that have changed after r->since, removed ones included. If
+/* Collects the keys that were changed or removed after the version r->since. If
  * r->since is 0, collects all existing keys. */
 static void extend_collect(const struct serve_request *r, struct extend_list *l)
 {
@@ -296,11 +297,9 @@ static enum MHD_Result extend_list_answer(struct serve_request *r, bool reset,
 	return MHD_NO;
 }
 
-/*
- * Returns true if a key with the prefix has changed after r->since. If none
- * has, raises r->since, so that the next call does not examine the same changes
- * again.
- */
+/* Returns true if a key with the prefix was changed after the version r->since.
+ * If none was, increases r->since, so that the next call does not examine the
+ * same changes again. */
 static bool extend_due(struct serve_request *r)
 {
 	const struct table *t = r->serve->table;

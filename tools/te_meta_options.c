@@ -9,7 +9,8 @@
 static const struct option_verb {
 	const char *word;
 	enum meta_verb verb;
-	bool name, paths;		/* required */
+	bool name, paths;		/* whether the command requires a name,
+					 * and whether it requires paths */
 } option_verbs[] = {
 	{ "register", META_REGISTER, true, true },
 	{ "mount", META_MOUNT, true, true },
@@ -134,7 +135,8 @@ static int option_check(const struct option_verb *v, const struct meta_opts *o)
 	return 0;
 }
 
-/* Takes the name of the segment. Puts nvmeof/ before a name without a slash. */
+/* Stores the name of the segment in the options. If the name contains no slash,
+ * puts nvmeof/ before it. */
 static void option_name(struct meta_opts *o, const char *word)
 {
 	static char full[TEI_META_NAME_MAX];
@@ -144,7 +146,7 @@ static void option_name(struct meta_opts *o, const char *word)
 	o->name = full;
 }
 
-/* Reads COMMAND [NAME [PATH...]]. */
+/* Reads the words of the command line: COMMAND [NAME [PATH...]]. */
 static int option_words(int count, char **words, struct meta_opts *o)
 {
 	const struct option_verb *verb;

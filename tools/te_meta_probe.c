@@ -14,23 +14,25 @@
 #include "util/thread.h"
 
 /*
- * Mooncake's clients neither renew a registration nor remove it when they are
- * killed. So a name that is registered again belongs to the new process if no
- * process accepts connections at the registered address.
+ * Tests whether the owner of a name is alive. Mooncake's clients do not renew a
+ * registration, and do not remove it if they are killed. So if a process
+ * registers a name that is already registered, the name is given to it if no
+ * process accepts connections at the address in the older registration.
  */
 
-/* Time limit of a connection to an owner. Mooncake's clients wait 3 s for the
- * answer to their request. */
+/* Time limit of a connection to an owner. It must be well below 3 s, the time
+ * for which Mooncake's clients wait for the answer to their request. */
 #define PROBE_NS TEI_NS_PER_SEC
 
 struct probe {
 	struct serve_request *request;
 	int answers; /* write end of the pipe serve.answers */
-	bool alive;  /* result of the probe: the owner answers */
+	bool alive;  /* result of the probe: true if the owner accepts
+		      * connections */
 	char endpoint[TEI_META_ENDPOINT_MAX];
 };
 
-/* Returns true if the address accepts a connection in time. */
+/* Returns true if the address accepts a connection before until_ns. */
 static bool probe_connect(const struct addrinfo *a, uint64_t until_ns)
 {
 	struct pollfd p = { .events = POLLOUT };
@@ -41,9 +43,8 @@ static bool probe_connect(const struct addrinfo *a, uint64_t until_ns)
 	p.fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
 		      0);
 	if (p.fd < 0)
-		return true;		/* Without a socket, the state of the
-					 * owner is unknown: the owner may be
-					 * alive. */
+		return true;		/* if no socket can be created, the
+					 * owner must be taken to be alive */
 	if (!connect(p.fd, a->ai_addr, a->ai_addrlen))
 		alive = true;
 	else if (errno == EINPROGRESS &&
@@ -116,7 +117,8 @@ void serve_probes_run(struct serve *s)
 {
 	struct probe *p;
 
-	/* the pipe is non-blocking, and a write of a pointer is atomic */
+	/* the pipe is non-blocking, so the loop ends when it is empty; a
+	 * pointer is written atomically, so a read returns all of it */
 	while (read(s->answers[0], &p, sizeof(p)) == sizeof(p)) {
 		p->request->owner_alive = p->alive;
 		serve_resume(p->request);

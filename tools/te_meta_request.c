@@ -6,10 +6,9 @@
 #include "tools/te_meta_serve.h"
 #include "util/text.h"
 
-/*
- * The requests of Mooncake's protocol, with its status codes and texts.
- * Requests with another parameter than key are in te_meta_extend.c.
- */
+/* Handles the requests of Mooncake's protocol, with the status codes and texts
+ * of Mooncake. A request that has a parameter other than "key" is passed to
+ * te_meta_extend.c. */
 
 #define REQUEST_PATH "/metadata"
 
@@ -105,8 +104,8 @@ static enum MHD_Result request_full(struct serve_request *r)
 			    "metadata store is full");
 }
 
-/* Answers a GET. If the request has the parameter "version", the first line of
- * the answer is the version of the key. */
+/* Answers a GET. If the request has the parameter "version", the version of the
+ * key is the first line of the answer. */
 static enum MHD_Result request_get(struct serve_request *r)
 {
 	const struct table_key *k = table_get(r->serve->table, r->key);
@@ -145,10 +144,8 @@ static enum MHD_Result request_store(struct serve_request *r)
 	return request_full(r);
 }
 
-/*
- * Answers a PUT. The record of a process is not replaced by a different one,
- * unless no process answers at its address.
- */
+/* Answers a PUT. The record of a process is replaced with a different one only
+ * if no process accepts connections at its address. */
 static enum MHD_Result request_put(struct serve_request *r)
 {
 	static const char duplicate[] = "Duplicate rpc_meta key not allowed";
@@ -236,8 +233,8 @@ static enum MHD_Result request_too_long(struct serve_request *r)
 	return serve_answer(r, MHD_HTTP_CONTENT_TOO_LARGE, text);
 }
 
-/* Creates the request. Refuses a body whose stated length is above the limit
- * before it is sent. */
+/* Creates the object of a request. If the header states a body above the limit,
+ * refuses the request before the client sends the body. */
 static enum MHD_Result request_begin(struct serve *s,
 				     struct MHD_Connection *conn, void **out)
 {
@@ -261,8 +258,8 @@ static enum MHD_Result request_begin(struct serve *s,
 		       : MHD_YES;
 }
 
-/* Makes room for a body of want bytes. Returns false if the memory is used up.
- */
+/* Enlarges the buffer of the body to at least want bytes. Returns false if the
+ * memory for bodies is used up. */
 static bool request_room(struct serve_request *r, size_t want)
 {
 	struct serve *s = r->serve;
@@ -287,11 +284,9 @@ static bool request_room(struct serve_request *r, size_t want)
 	return true;
 }
 
-/*
- * Appends received bytes to the body, or drops them if the body is refused. If
- * the sender continues far above the limit, returns MHD_NO, which closes the
- * connection.
- */
+/* Appends received bytes to the body. If the body was refused, drops them. If
+ * the client goes on sending far above the limit, returns MHD_NO, which closes
+ * the connection. */
 static enum MHD_Result request_append(struct serve_request *r, const char *data,
 				      size_t len)
 {

@@ -17,17 +17,17 @@
 
 #include "meta/tei_meta_name.h"
 
-/* Time limit of a request, and time after which an idle connection is
+/* Time limit of a request. A connection that is idle for this time is
  * closed. */
 #define SERVE_IDLE_NS (60 * TEI_NS_PER_SEC)
-/* Limit that replaces SERVE_IDLE_NS while the number of connections is at its
- * limit. */
+/* The limit that replaces SERVE_IDLE_NS while as many connections exist as are
+ * allowed. */
 #define SERVE_CROWD_NS TEI_NS_PER_SEC
-/* A longer pause between two iterations of the main loop means that this
- * process was suspended. */
+/* If the pause between two iterations of the main loop is longer, this process
+ * was suspended. */
 #define SERVE_LATE_NS TEI_NS_PER_SEC
-/* File descriptors for connections to owners, and for everything other than
- * connections of clients. */
+/* File descriptors that are not available for connections of clients: those of
+ * connections to owners, and all others. */
 #define SERVE_SPARE_FDS 64
 
 static int serve_fail(const char *what, const char *why)
@@ -75,7 +75,8 @@ static int serve_listen(struct serve *s)
 	return s->listener < 0 ? serve_fail(what, strerror(rc)) : 0;
 }
 
-/* Prints the URL, with the port that the kernel has chosen for --port=0. */
+/* Prints the URL of the server. With --port=0, the URL has the port that the
+ * kernel has chosen. */
 static int serve_print(const struct serve *s)
 {
 	struct sockaddr_storage at;
@@ -122,8 +123,9 @@ static void serve_connection(void *arg, struct MHD_Connection *conn,
 	*context = k;
 }
 
-/* Returns true if the client of a long poll has closed its connection.
- * libmicrohttpd does not watch the socket while the connection is suspended. */
+/* Returns true if the client of a long poll (a watch) has closed its
+ * connection. This check is necessary because libmicrohttpd does not watch the
+ * socket while the connection is suspended. */
 static bool serve_left(const struct serve_socket *k)
 {
 	char byte;
@@ -132,11 +134,9 @@ static bool serve_left(const struct serve_socket *k)
 	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/*
- * Closes connections that have been idle, or busy with one request, for too
- * long. While the number of connections is at its limit, the oldest of these
- * connections is closed after SERVE_CROWD_NS.
- */
+/* Closes connections that have been idle, or busy with one request, for longer
+ * than SERVE_IDLE_NS. While as many connections exist as are allowed, also
+ * closes the oldest of them after SERVE_CROWD_NS. */
 static void serve_sockets_run(struct serve *s)
 {
 	uint64_t now = tei_now_ns();
@@ -180,8 +180,8 @@ static void serve_tick(struct serve *s)
 	serve_sockets_run(s);
 }
 
-/* Waits for requests, signals and the results of probe threads, at most until
- * the next run of the periodic duties. */
+/* Waits for requests, signals and the results of probe threads. Returns at the
+ * latest when the periodic duties are due. */
 static void serve_wait(struct serve *s, int epoll)
 {
 	struct pollfd p[] = { { .fd = epoll, .events = POLLIN },
@@ -211,7 +211,7 @@ static int serve_run(struct serve *s)
 		serve_tick(s);
 		serve_probes_run(s);
 		serve_watches_run(s);
-		/* answers the requests that were resumed */
+		/* answers the requests that were resumed in this iteration */
 		MHD_run(s->daemon);
 	}
 	return META_EXIT_OK;
@@ -250,7 +250,8 @@ static int serve_signals(struct serve *s)
 	return 0;
 }
 
-/* Returns --max_connections, or less if the limit of open files is lower. */
+/* Returns the largest number of connections: --max_connections, or less if the
+ * limit of open files is too low for it. */
 static size_t serve_connections(const struct meta_opts *o)
 {
 	struct rlimit limit;
@@ -284,7 +285,7 @@ static int serve_start(struct serve *s)
 		MHD_OPTION_END);
 	if (!s->daemon)
 		return serve_fail("libmicrohttpd", "cannot be started");
-	s->listener = -1; /* owned by the daemon */
+	s->listener = -1; /* the daemon has taken over the listening socket */
 	return 0;
 }
 

@@ -11,25 +11,30 @@
 
 #define TABLE_BUCKETS	    65536
 #define TABLE_LEASE_BUCKETS 4096
-#define TABLE_REMOVED_MAX   65536 /* removals that are remembered */
-/* Bytes of a key in addition to its texts. */
+#define TABLE_REMOVED_MAX   65536 /* largest number of removed keys that are
+				   * remembered */
+/* Memory that a key occupies in addition to its texts, as an estimate,
+ * bytes. */
 #define TABLE_KEY_COST 160
 
 struct table_lease {
 	struct tei_list bucket;
-	struct tei_list keys; /* struct table_key, not empty */
+	struct tei_list keys; /* the keys of the lease, linked by
+			       * table_key.group; not empty */
 	uint64_t expires_ns;
-	bool pinned; /* a commit uses the lease */
+	bool pinned; /* true while a commit uses the lease, so that it is not
+		      * freed */
 	char name[TABLE_LEASE_MAX + 1];
 };
 
 struct table {
-	uint64_t seed;		   /* seed of the hash function */
-	uint64_t max_keys, memory; /* limits */
+	uint64_t seed;		   /* random start value of the hash function */
+	uint64_t max_keys, memory; /* limits: number of keys, and bytes of all
+				    * keys and values */
 	uint64_t keys, bytes;
 	int64_t version;	   /* version of the last change */
-	int64_t forgotten; /* removals up to this version may have been
-			    * forgotten */
+	int64_t forgotten; /* removals with this version or an earlier one may
+			    * have been forgotten */
 	struct tei_list order, removed;
 	size_t removed_count;
 	struct tei_list buckets[TABLE_BUCKETS];
@@ -54,8 +59,9 @@ struct table *table_new(uint64_t max_keys, uint64_t memory)
 	if (!t)
 		return NULL;
 	clock_gettime(CLOCK_REALTIME, &now);
-	/* a later process starts with a higher version, and a double represents
-	 * the number exactly */
+	/* Microseconds since 1970: a server process that is started later
+	 * begins with a higher version, and a double can represent the number
+	 * exactly. */
 	t->version = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 	t->forgotten = t->version;
 	t->max_keys = max_keys;
@@ -94,7 +100,8 @@ void table_free(struct table *t)
 	free(t);
 }
 
-/* Returns the entry of a key, existing or removed, or NULL. */
+/* Returns the entry of a key, or NULL. The entry may be that of a removed
+ * key. */
 static struct table_key *table_find(const struct table *t, const char *key)
 {
 	const struct tei_list *b =
@@ -150,8 +157,8 @@ static void table_lease_drop(struct table_lease *l)
 	free(l);
 }
 
-/* Removes a key from its group, which is the list of its lease or that of the
- * removed keys. */
+/* Removes a key from the list in which its member "group" is: the keys of its
+ * lease, or the removed keys. */
 static void table_ungroup(struct table *t, struct table_key *k)
 {
 	struct table_lease *l = k->lease;
@@ -166,7 +173,7 @@ static void table_ungroup(struct table *t, struct table_key *k)
 
 /* --- changes ------------------------------------------------------------- */
 
-/* Gives the key the next version. */
+/* Gives the key a new version, which is the highest one. */
 static void table_touch(struct table *t, struct table_key *k)
 {
 	tei_list_del(&k->order);
@@ -174,7 +181,8 @@ static void table_touch(struct table *t, struct table_key *k)
 	k->version = ++t->version;
 }
 
-/* Forgets the oldest removals above the limit. */
+/* Frees the entries of the oldest removed keys if there are more than
+ * TABLE_REMOVED_MAX. */
 static void table_trim(struct table *t)
 {
 	struct table_key *k;
@@ -267,15 +275,16 @@ static enum table_result table_check(const struct table *t,
 			bytes += strlen(changes[i].key) + TABLE_KEY_COST;
 		keys += !k;
 	}
-	/* even above the limits, changes that need no further room are
-	 * accepted */
+	/* a commit that needs no further memory is accepted even if a limit is
+	 * exceeded already */
 	return (keys > t->keys && keys > t->max_keys) ||
 			       (bytes > t->bytes && bytes > t->memory)
 		       ? TABLE_FULL
 		       : TABLE_DONE;
 }
 
-/* Drops the entries of keys that a commit has created but not written. */
+/* Frees the entries that table_prepare has created for a commit that is not
+ * executed. */
 static void table_unprepare(const struct table_change *changes, size_t count)
 {
 	size_t i;
@@ -287,7 +296,8 @@ static void table_unprepare(const struct table_change *changes, size_t count)
 		}
 }
 
-/* Finds or creates the entries of all keys that the commit writes. */
+/* Finds or creates the entries of all keys that a commit writes. Returns false
+ * if memory is short. */
 static bool table_prepare(struct table *t, struct table_change *changes,
 			  size_t count)
 {
@@ -353,7 +363,7 @@ bool table_renew(struct table *t, const char *lease, uint64_t ttl_ns)
 	return l != NULL;
 }
 
-/* Removes all keys of a lease, and thereby the lease. */
+/* Removes all keys of a lease. The lease is freed with its last key. */
 static void table_lease_end(struct table *t, struct table_lease *l)
 {
 	bool last = false;
