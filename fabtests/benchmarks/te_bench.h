@@ -281,15 +281,16 @@ int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts);
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 			 const struct bench_opts *opts);
-/* Loads and initialises the CUDA driver if the options name a GPU. Returns NULL
- * on success or if no GPU is named, otherwise the reason of the failure. */
+/* If the options name a GPU, loads and initialises the CUDA driver. Returns
+ * NULL on success or if no GPU is named, otherwise the reason of the
+ * failure. */
 const char *bench_gpu_load(const struct bench_opts *opts);
 
 /* Creates an engine. Returns NULL after a message on stderr. */
 transfer_engine_t bench_engine_open(const struct bench_opts *opts);
 
-/* Prints the error that te_last_error returns to stderr. `what` is the name of
- * the failed call. */
+/* Prints an error line to stderr: the failed call `what` and the error that
+ * te_last_error reports. */
 void bench_engine_error(const char *what);
 
 /* bench_rails_get reads the counters of the rails. bench_rails_since reads them
@@ -303,11 +304,11 @@ size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
 
 /*
  * Runs one batch: submits it, waits until every task has ended, and frees it.
- * Describes the first task that did not complete on stderr. Returns the number
- * of tasks that did not complete, which is `count` if the batch was refused.
- * Allocates nothing. Sets *ns to the time from the submission to the end of the
- * last task. If `each` is not NULL, adds the time of each single task to it;
- * `count` must then be at most BENCH_EACH.
+ * Returns the number of tasks that did not complete, which is `count` if the
+ * batch was refused. Describes the first of these tasks on stderr. Allocates
+ * nothing. Sets *ns to the time from the submission to the end of the last
+ * task. If `each` is not NULL, adds the time of each single task to it; `count`
+ * must then be at most BENCH_EACH.
  */
 enum { BENCH_EACH = 64 };
 
@@ -337,7 +338,7 @@ enum {
 };
 
 /* Starts this program as a target, with --mode=`mode`, in a child process.
- * Reads the first line that it prints into `name`. Returns 0 or -1. */
+ * Stores the first line that the child prints in `name`. Returns 0 or -1. */
 int bench_child_start(struct ft_proc *child, const struct bench_opts *opts,
 		      const char *mode, char *name, size_t len);
 

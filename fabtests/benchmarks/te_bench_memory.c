@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Maps memory at the locations of --location and --target_location, with the
- * kind of pages of --pages. If that is not possible, te_bench fails, because it
- * would measure memory at another location.
+ * kind of pages of --pages. If that is not possible, te_bench fails instead of
+ * measuring memory at another location.
  */
 #include <errno.h>
 #include <numa.h>
@@ -121,8 +121,9 @@ bool bench_location_parts(const char *location)
 
 /* --- pages and nodes ----------------------------------------------------- */
 
-/* Returns the offset of part i. All parts have the same size, rounded up to a
- * multiple of place->page. If i is the number of parts, returns `size`. */
+/* Returns the offset of part i. The parts divide `size` equally, but each
+ * offset is rounded up to a multiple of place->page. If i is the number of
+ * parts, returns `size`. */
 static uint64_t place_begin(const struct place *place, uint64_t size,
 			    unsigned int i)
 {

@@ -76,7 +76,8 @@
 #define SB_PAIRS	1024	/* maximum number of pairs; even */
 #define SB_FEWEST	24	/* minimum number of pairs for a decision */
 #define SB_INTERVAL	8	/* minimum number of values for an interval of
-				 * 99 %: 2 / 2^8 < 1 % */
+				 * 99 %: the true median is outside of 8 values
+				 * with a probability of only 2 / 2^8 */
 
 /* The measured quantities: means and medians of the times of openings and of
  * writes. */

@@ -26,7 +26,8 @@ struct sim_conf {
 	uint32_t workers;		/* number of workers per host */
 	uint64_t pause_ns;		/* mean time that a worker waits between
 					 * two operations */
-	uint64_t until_ns;		/* end of the workload */
+	uint64_t until_ns;		/* virtual time at which the workload
+					 * ends, ns */
 	bool verbs;			/* NICs behave like verbs devices */
 	size_t chunk;			/* size of a registered region, bytes */
 };

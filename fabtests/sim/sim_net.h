@@ -50,9 +50,9 @@ struct sim_net_conf {
 			     * find and cut; false: addresses are FI_ADDR_STR */
 	bool wait_fd;	    /* completion queues have a file descriptor */
 	bool eq;	    /* event queues can be opened */
-	uint64_t mr_mode;   /* any of FI_MR_LOCAL, FI_MR_VIRT_ADDR,
-			     * FI_MR_ALLOCATED, FI_MR_PROV_KEY, FI_MR_ENDPOINT,
-			     * FI_MR_RMA_EVENT */
+	uint64_t mr_mode;   /* what registrations need: any of FI_MR_LOCAL,
+			     * FI_MR_VIRT_ADDR, FI_MR_ALLOCATED, FI_MR_PROV_KEY,
+			     * FI_MR_ENDPOINT, FI_MR_RMA_EVENT */
 	uint64_t msg_order; /* message order that the provider guarantees,
 			     * FI_ORDER_* */
 	uint32_t tx_size, rx_size;	   /* maximum number of posted
@@ -76,7 +76,8 @@ struct sim_net_conf {
 	bool unordered;	     /* packets of writes may overtake each other */
 	bool post_connects;  /* true: posts are accepted while the connection is
 			      * being made; false: they return -FI_EAGAIN */
-	bool remove_closes;  /* fi_av_remove closes the connection */
+	bool remove_closes;  /* fi_av_remove closes the connections to the
+			      * removed address */
 	bool stale_refuses;  /* a target refuses a connection from an endpoint
 			      * to which it already has one */
 	uint32_t packet;     /* largest packet, bytes */
@@ -97,7 +98,7 @@ struct sim_net_conf {
 			      * is not 0, endpoints may only be closed in
 			      * fibers */
 
-	/* properties of every path that was not changed */
+	/* latency and jitter of every path that was not changed */
 	uint64_t latency_ns, jitter_ns;
 	uint64_t bandwidth; /* bandwidth of a NIC, bytes/s; 0 means no limit */
 };

@@ -281,8 +281,8 @@ static void plan_make(struct plan_fault *f, uint32_t i, uint64_t from_ns,
 	sim_rng_init(&f->rng, "fault", i);
 	f->kind = plan_choose(&f->rng);
 	f->from_ns = sim_rng_range(&f->rng, from_ns, until_ns - 1);
-	/* Two random numbers, one below the other, make short durations
-	 * frequent. */
+	/* The duration is a random number below another random number, which
+	 * makes short durations frequent. */
 	length = sim_rng_below(&f->rng, f->kind->max_ns + 1);
 	length = sim_rng_below(&f->rng, length + 1);
 	f->until_ns = f->from_ns + length;

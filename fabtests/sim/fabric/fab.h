@@ -445,7 +445,7 @@ void fab_conn_put(struct fab_conn *c);
 /* Returns the endpoint's side of a connection to the address `to`, or NULL. */
 struct fab_side *fab_conn_find(const struct fab_ep *ep,
 			       const struct fab_addr *to);
-/* Starts to connect the endpoint with the address `to`. Returns the endpoint's
+/* Starts to connect the endpoint to the address `to`. Returns the endpoint's
  * side. */
 struct fab_side *fab_conn_start(struct fab_ep *ep, const struct fab_addr *to);
 /* Handles all packets except FAB_P_MSG, and frees them. */
