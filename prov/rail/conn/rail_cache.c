@@ -46,10 +46,11 @@
  * counts as silent. */
 #define CACHE_SILENT_NS		TEI_NS_PER_SEC
 /* A connection keeps its place for at least CACHE_TURN_NS before it is asked to
- * yield. In each CACHE_YIELD_NS one connection is asked. */
+ * yield. At most one connection is asked in CACHE_YIELD_NS. */
 #define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)
 #define CACHE_YIELD_NS		TEI_NS_PER_MS
-/* Off-route connections: interval of the checks; idle time before eviction. */
+/* CACHE_TIDY_NS: interval of the checks of off-route connections.
+ * CACHE_IDLE_NS: idle time after which such a connection is evicted. */
 #define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)
 #define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)
 
@@ -194,8 +195,9 @@ static void cache_part(struct rail_cache *c, struct rail_cache_slot *slot)
 	conn->backoff_us = 0;
 }
 
-/* Returns true if tasks wait for the answer to a message. If the connection
- * were closed, the slices of these tasks would have to establish it again. */
+/* Returns true if a message was sent recently over the connection, and tasks
+ * wait for its answer. If the connection were closed, the slices of these tasks
+ * would have to establish it again. */
 static bool cache_awaits(const struct rail_conn *p, uint64_t now)
 {
 	return p->asked_ns && now < p->asked_ns + CACHE_ANSWER_NS &&
@@ -238,12 +240,12 @@ static bool cache_silent(const struct tei_rail_peer *peer, uint64_t now)
 /* Parameters of a search for a place. */
 struct cache_check {
 	uint64_t now;
-	bool of_silent;		/* consider only places of silent peers */
-	bool press;		/* consider also places of silent peers that are
-				 * being connected */
+	bool of_silent;		/* only places of silent peers may be evicted */
+	bool press;		/* places of silent peers may be evicted even
+				 * while they are being connected */
 };
 
-/* Returns true if the place must not be evicted. */
+/* Returns true if the connection that has the place must not be evicted. */
 static bool cache_busy(const struct tei_sieve_entry *e, void *arg)
 {
 	const struct rail_cache_slot *slot =
@@ -410,7 +412,8 @@ static void cache_note_off_route(const struct rail_lane *lane,
 				 __ATOMIC_RELAXED);
 }
 
-/* Returns true if the connection has not been used for CACHE_IDLE_NS. */
+/* Returns true if the connection that has the place has not been used for
+ * CACHE_IDLE_NS. */
 static bool cache_idle(struct rail_cache_slot *slot, uint64_t now)
 {
 	uint64_t moves = __atomic_load_n(&slot->conn->moves, __ATOMIC_RELAXED);

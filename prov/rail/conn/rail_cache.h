@@ -74,8 +74,8 @@ struct rail_cache_slot {
 					 * that the connection was in use */
 	/* the connection to be closed, while the place is on the closing
 	 * list */
-	struct rail_conn *was; /* connection that had the place; NULL if the
-				* connection was freed */
+	struct rail_conn *was; /* connection that had the place; NULL if its
+				* object was freed */
 	fi_addr_t fi_addr;
 	uint32_t lane_gen;
 	bool used;
@@ -138,8 +138,8 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_conn *conn,
 	TEI_REQUIRES(rail_sched_held);
 
 /* Returns true if the connection is contended: other connections wait for a
- * place, and this one has been asked to yield, but keeps its place because
- * slices are posted on it. */
+ * place, and this connection has been asked to yield, but still has slices
+ * posted and keeps its place. */
 bool rail_cache_contended(const struct rail_conn *conn)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -152,8 +152,8 @@ void rail_cache_favour(struct rail_lane *lane)
 void rail_cache_favoured(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 
-/* Takes the place from the connection, even if it is busy. rail_cache_close()
- * then closes the connection. */
+/* Takes the place from the connection, even if the connection is busy.
+ * rail_cache_close() then closes the connection. */
 void rail_cache_drop(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
 
 /* Does what rail_cache_drop() does, for a connection object that is about to be
@@ -171,8 +171,8 @@ bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 		       const struct rail_conn *but) TEI_REQUIRES(lane->lock);
 
 /* Evicts off-route connections that have been idle for long. Runs on the
- * progress thread without a lock; cheap if there are none. Returns the time at
- * which it must run again, ns, 0 if it need not. */
+ * progress thread without a lock; cheap if there are no off-route connections.
+ * Returns the time at which it must run again, ns; 0 if it need not. */
 uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now);
 
 /* Returns true if the lane is degraded: it has so many leftovers that it must

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections (struct rail_conn): which remote rail each local rail reaches,
- * and its address in the lane's address vector.
+ * Connections (struct rail_conn): chooses the remote rail to which each local
+ * rail connects, and inserts its address into the lane's address vector.
  */
 
 #include <arpa/inet.h>
@@ -77,8 +77,8 @@ static bool conn_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 	       (a[bytes] >> (8 - bits)) == (b[bytes] >> (8 - bits));
 }
 
-/* Returns true if a provider may read the address to its end. A text address
- * from a peer may lack its terminator. */
+/* Returns true unless the address is a text without a terminator, which a peer
+ * may have sent and which a provider would read beyond its end. */
 static bool conn_ends(const struct tei_rail_addr *a)
 {
 	return a->addr_format != FI_ADDR_STR || memchr(a->bytes, '\0', a->len);

@@ -43,8 +43,8 @@ int rail_conn_ready(struct tei_rail_peer *peer, struct rail_conn *conn,
 
 /* Blocks posts to the connection for a while after a post has returned
  * -FI_EAGAIN. busy: slices are posted on the connection, so the reason was a
- * full queue. Returns true if the connection has been connecting for a
- * suspiciously long time. */
+ * full queue. Returns true if the attempt to connect has taken suspiciously
+ * long. */
 bool rail_conn_block(struct rail_conn *conn, uint64_t now, bool busy);
 
 /* Returns true if the connection appears to be up. Checks the connection's
@@ -52,7 +52,8 @@ bool rail_conn_block(struct rail_conn *conn, uint64_t now, bool busy);
 bool rail_conn_lives(struct rail_lane *lane, struct rail_conn *conn)
 	TEI_REQUIRES(lane->lock);
 
-/* Returns the index of a local rail that can reach addr, or -1. */
+/* Returns the index of a local rail that can reach addr; -1 if there is
+ * none. */
 int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
 
 /* Returns the remote rail for the next slice of a local rail, or -1 if the
@@ -105,9 +106,9 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
 void rail_conn_put(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
 
-/* rail_conn_send does for a message what rail_conn_take does for a slice, and
- * rail_conn_sent what rail_conn_put does. rail_conn_sent allows tx->conn to be
- * NULL. */
+/* rail_conn_send counts a message on its connection; conn may be NULL.
+ * rail_conn_sent removes the message from the count when it has completed,
+ * failed or could not be posted; tx->conn may be NULL. */
 void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);
 void rail_conn_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);

@@ -12,9 +12,10 @@
 
 #define CONN_SETTLE_NS (50 * TEI_NS_PER_MS)
 
-/* Records, after an operation on the connection has completed, whether the
- * connection is established. Does nothing if the lane is retired, because the
- * connection then belongs to the sibling lane. */
+/* Records in conn->connected, after an operation on the connection has
+ * completed or failed, whether the connection is established. Does nothing if
+ * the lane is retired, because the connection then belongs to the sibling
+ * lane. */
 static void conn_set_connected(const struct rail_lane *lane,
 			       struct rail_conn *conn, bool connected)
 {

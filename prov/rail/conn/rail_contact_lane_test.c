@@ -38,8 +38,8 @@ static void contact_open(struct test_plane *p, const char *address)
 	test_plane_open(p, address);
 }
 
-/* Stops the progress thread of the plane; from now on the test does the
- * thread's work. */
+/* Stops the progress thread of the plane. The test does the thread's work after
+ * this call. */
 static void contact_still(struct test_plane *p)
 {
 	test_plane_still(p);
@@ -265,7 +265,7 @@ static void test_write_to_contact_lane_fails(void)
 	for (i = 0; i < 100; i++)
 		contact_lanes(&home);
 	CU_ASSERT_EQUAL(memcmp(contact_dst, was, FIRST_LEN), 0);
-	/* a write to the rx lane lands */
+	/* a write to the address of the present rx lane succeeds */
 	CU_ASSERT_EQUAL(contact_write(&guest, &home, &now.addr, src), 0);
 	CU_ASSERT_EQUAL(memcmp(contact_dst, src, FIRST_LEN), 0);
 	CU_ASSERT_EQUAL(contact_is(&home), RAIL_CONTACT_LANE_HELD);

@@ -42,8 +42,8 @@
 struct cut {
 	bool shut;			/* the search must shut down the sockets
 					 * that match */
-	const struct sockaddr *peer;	/* remote address to search for; NULL
-					 * means all addresses */
+	const struct sockaddr *peer;	/* remote address that is searched for;
+					 * NULL means that all sockets match */
 	const struct rail_lane *lane;	/* lane whose accepted sockets are
 					 * counted in `accepted`, or NULL */
 	struct rail_disconnect_list

@@ -28,9 +28,9 @@ void rail_disconnect(struct rail_lane *lane, struct rail_done *done)
 enum rail_disconnect {
 	RAIL_CUT_NONE, /* no connection to that address */
 	RAIL_CUT_SOME,
-	RAIL_CUT_UNKNOWN, /* unknown: the provider's sockets cannot be
-			   * found, or a socket has no remote address yet,
-			   * or a socket was accepted from a peer */
+	RAIL_CUT_UNKNOWN, /* the result is unknown: the provider's sockets
+			   * cannot be found, a socket has no remote address
+			   * yet, or a socket was accepted from a peer */
 };
 
 /* Shuts down the lane's connections to that address (a sockaddr). If the result
@@ -41,7 +41,7 @@ enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
 					 struct tei_socket *which)
 	TEI_REQUIRES(lane->lock);
 
-/* Returns true if the provider has not closed the socket yet. */
+/* Returns true if the provider has not closed the socket *which yet. */
 bool rail_disconnect_there(const struct tei_socket *which);
 
 /* Returns what rail_disconnect_one would return, but does not shut down any
@@ -89,9 +89,9 @@ void rail_disconnect_listed(struct rail_lane *lane,
 			    const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 
-/* Returns whether a connection to that address exists that could still carry
- * data. RAIL_CUT_UNKNOWN: the provider's sockets cannot be found, or a socket
- * was accepted from a peer. */
+/* Returns RAIL_CUT_SOME if a connection to that address exists that could still
+ * carry data, otherwise RAIL_CUT_NONE. RAIL_CUT_UNKNOWN: the provider's sockets
+ * cannot be found, or a socket was accepted from a peer. */
 enum rail_disconnect rail_disconnect_lives(struct rail_lane *lane,
 					   const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);

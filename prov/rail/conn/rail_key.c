@@ -81,8 +81,8 @@ bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
 {
 	if (!key_missing(peer, &addr, &len, read))
 		return true;
-	/* one KEY_REP may not contain all keys, so the remaining keys are
-	 * requested from this address on */
+	/* request only the remaining keys, from this address on, because one
+	 * KEY_REP may not contain all keys */
 	rail_key_want(peer, addr, len);
 	return false;
 }

@@ -21,8 +21,8 @@ struct rail_rkey_part;
  * of the peer's rails. Guarded by dp->sched. */
 struct rail_rkey {
 	struct tei_list link;		/* in peer->keys.all */
-	struct rail_rkey *bucket_next;	/* next in the bucket
-					 * of peer->keys.ids */
+	struct rail_rkey *bucket_next;	/* next remote key in the same bucket of
+					 * peer->keys.ids */
 	struct rail_raw *raw;
 	uint32_t nraw;
 	struct tei_range range;		/* memory at the peer; in
@@ -30,7 +30,8 @@ struct rail_rkey {
 	uint64_t id;			/* id of the region */
 	uint32_t slices;		/* number of unfinished slices that use
 					 * the remote key */
-	bool read_only;			/* the region must not be written */
+	bool read_only;			/* this process must not write to the
+					 * region */
 	bool revoked;			/* the peer has revoked the key, so it
 					 * is not in peer->keys.rkeys; freed
 					 * when "slices" is 0 */
@@ -90,8 +91,8 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Handles REVOKED: the peer no longer uses the region of this process with that
- * id. */
+/* Handles REVOKED from the peer: the peer no longer uses the region of this
+ * process with that id. */
 void rail_key_drained(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests when lost connections are logged. The test chooses the times. */
+/* Tests when lost connections are logged. The tests pass times of their choice
+ * to rail_ctl_loss. */
 
 #include <rdma/fi_errno.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include "util/clock.h"
 
 
-/* Collects the log lines about lost connections. */
+/* The log lines about lost connections that were written so far. */
 struct loss_lines {
 	int n;
 	char text[256]; /* text of the last line */

@@ -33,8 +33,8 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t lane_index);
 
 /* Sends a message from an rx lane to an address in the lane's address vector.
  * handler: handler of the completion, because the message belongs to no
- * connection of this process. Returns 0, -FI_EAGAIN if there is no buffer, or
- * another error if there is no connection. Any thread. */
+ * connection of this process. Returns 0, -FI_EAGAIN if no send buffer is free,
+ * or another error if the connection is lost. Any thread. */
 int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  const struct rail_op_handler *handler, fi_addr_t addr,
 			  const void *msg, size_t len) TEI_REQUIRES(lane->lock);

@@ -24,8 +24,8 @@ void rail_opening_stop(struct rail_opening *opening);
 /* Starts to open a closed rx or tx lane, unless it is already being opened.
  * Progress thread. */
 void rail_reopen_start(struct rail_lane *lane);
-/* Puts the rail's newly opened lanes into service. Returns a combination of
- * these flags, or 0 if no lane was opened. Progress thread. */
+/* Puts the rail's newly opened lanes into service. Returns a combination of the
+ * flags below. Progress thread. */
 #define RAIL_REOPENED_RX	1u	/* the rx lane */
 #define RAIL_REOPENED_TX	2u	/* at least one tx lane */
 #define RAIL_REOPEN_RX_FAILED	4u	/* the rx lane could not be opened */
@@ -42,8 +42,8 @@ void rail_reopen_stop(struct rail *rail, bool target);
  * the rail's address after a fence. */
 void rail_contact_lane_init(struct rail *rail);
 
-/* Opens the contact lane, because the first rx lane of the rail was closed. The
- * progress thread calls this function and the next three. */
+/* Starts to open the contact lane, because the first rx lane of the rail was
+ * closed. The progress thread calls this function and the next three. */
 void rail_contact_lane_left(struct rail *rail);
 
 /* Retries a failed opening of the contact lane when it is due. */
@@ -53,8 +53,9 @@ void rail_contact_lane_run(struct rail *rail, uint64_t now);
  * it to the peers. */
 void rail_contact_lane_collect(struct rail *rail);
 
-/* Waits until an opening in progress has ended. Called by the progress thread,
- * or by another thread after the progress thread has stopped. */
+/* Waits until an opening of the contact lane that is in progress has ended. May
+ * be called by the progress thread, or by another thread after the progress
+ * thread has stopped. */
 void rail_contact_lane_stop(struct rail *rail);
 
 /* Returns true if this process listens at the contact address, or is about to.

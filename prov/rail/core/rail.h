@@ -55,22 +55,23 @@ struct rail_opening {
 enum rail_contact_lane_state {
 	RAIL_CONTACT_LANE_LEFT,	  /* no endpoint listens there, and none must be
 				   * opened */
-	RAIL_CONTACT_LANE_TARGET, /* the first rx lane of the rail */
-	RAIL_CONTACT_LANE_WANTED, /* no endpoint yet: the contact lane must be
-				   * opened */
-	RAIL_CONTACT_LANE_HELD,	  /* the contact lane */
-	RAIL_CONTACT_LANE_TAKEN, /* no endpoint of this process: another process
-				  * listens at the address; opening is
-				  * retried */
+	RAIL_CONTACT_LANE_TARGET, /* the first rx lane of the rail listens
+				   * there */
+	RAIL_CONTACT_LANE_WANTED, /* no endpoint listens there yet: the contact
+				   * lane must be opened */
+	RAIL_CONTACT_LANE_HELD,	  /* the contact lane listens there */
+	RAIL_CONTACT_LANE_TAKEN, /* another process listens there; the opening
+				  * of the contact lane is retried */
 };
 
-/* A send buffer of a rail. dp->sched guards the free list. */
+/* A send buffer of a rail: it holds one message. dp->sched guards the free
+ * list. */
 struct rail_tx {
 	struct rail_op op;
 	struct tei_list link;
 	struct rail *rail;
-	struct rail_lane *lane;		/* lane that the buffer is posted on, or
-					 * NULL */
+	struct rail_lane *lane;		/* lane on which the buffer is posted,
+					 * or NULL */
 	struct rail_conn *conn;		/* connection that carries the message
 					 * and counts it in conn->msgs, or
 					 * NULL */
@@ -202,8 +203,8 @@ struct rail_bulk {
 		participants_before;	/* number of connections that took bulk
 					 * data in this accounting round, and in
 					 * the one before */
-	uint64_t taken;			/* bulk bytes cut in this accounting
-					 * round */
+	uint64_t taken;			/* bytes of bulk data cut in this
+					 * accounting round */
 	uint64_t turn_ns;		/* start of the accounting round, ns (a
 					 * time that a lane recorded in
 					 * rate.served_ns) */
@@ -214,7 +215,8 @@ struct rail_bulk {
  * to the progress thread.
  */
 struct rail_link {
-	uint32_t state;			/* enum te_rail_state */
+	uint32_t state;			/* state of the rail: enum
+					 * te_rail_state */
 	bool down;			/* the rail's interface has no
 					 * carrier */
 	bool lost;			/* an endpoint of the rail could not be
@@ -225,9 +227,9 @@ struct rail_link {
 	uint64_t changes;
 	uint64_t lost_next_ns;		/* thread: time of the next attempt to
 					 * open the lanes of a lost rail */
-	uint64_t stuck_ns;		/* thread: last time that a lane
-					 * was retired because a
-					 * connection was stuck */
+	uint64_t stuck_ns;		/* thread: time at which a lane was last
+					 * retired because a connection was
+					 * stuck */
 };
 
 /* The contact lane of a rail (conn/rail_contact_lane.c). */
@@ -235,7 +237,8 @@ struct rail_contact_lane {
 	struct rail_opening opening;	/* the contact lane, which stays in this
 					 * object after it has been opened
 					 * (rail_contact_lane.c) */
-	uint32_t state;			/* enum rail_contact_lane_state */
+	uint32_t state;			/* which endpoint listens: enum
+					 * rail_contact_lane_state */
 	uint64_t next_ns;		/* thread: time of the next attempt in
 					 * state TAKEN */
 	uint32_t tries;			/* thread: failed attempts since the
@@ -278,23 +281,23 @@ struct rail {
 	struct rail_fab fab;
 	struct rail_caps caps;
 
-	struct rail_lane *tx_lanes;	/* tx lanes, [ntx *
+	struct rail_lane *tx_lanes;	/* array of the tx lanes: [ntx *
 					 * RAIL_LANE_SLOTS] */
-	struct rail_cache *cache;	/* endpoint caches, one for each lane
-					 * number: [ntx] */
+	struct rail_cache *cache;	/* array of the endpoint caches, one for
+					 * each lane number: [ntx] */
 	uint32_t ntx;
 	struct rail_lane rx_lane;
-	enum rail_fence_rx_state fence_state; /* thread: whether the rx lane is
-					       * being fenced */
+	enum rail_fence_rx_state fence_state; /* thread: state of the fence of
+					       * the rx lane */
 	struct rail_opening next_rx;
-	struct rail_opening *next_tx;	/* openings of tx lanes, one for each
-					 * lane number: [ntx] */
+	struct rail_opening *next_tx;	/* array of the openings of tx lanes,
+					 * one for each lane number: [ntx] */
 	struct rail_contact_lane contact;
 
 	struct rail_send send;
 	/* guarded by dp->sched */
-	struct tei_list reverse_left;	/* rail_reverse objects whose peers have
-					 * been freed */
+	struct tei_list reverse_left;	/* list of the rail_reverse objects
+					 * whose peers have been freed */
 	struct rail_bulk bulk;
 
 	/* atomic: */
@@ -312,7 +315,7 @@ struct rail {
 /* Returns the rail at index `index` of dp->rails. */
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index);
 
-/* Returns the number of rails, closed ones included. */
+/* Returns the number of rails, including closed ones. */
 uint32_t rail_count(struct tei_rail_dp *dp);
 bool rail_any_open(struct tei_rail_dp *dp);
 

@@ -40,9 +40,10 @@
 
 /* A file descriptor that an epoll descriptor lists. */
 struct cloexec_fd {
-	const struct cloexec_fd *parent;	/* entry of the epoll file
-						 * descriptor; NULL for the
-						 * lane's wait object */
+	const struct cloexec_fd *parent;	/* entry of the epoll descriptor
+						 * that lists this one; NULL if
+						 * that is the lane's wait
+						 * object */
 	int epoll, fd;
 	unsigned long ino;		/* inode number; 0 if it is unknown */
 };
@@ -54,8 +55,8 @@ struct cloexec {
 };
 
 /* Returns 1 if the file descriptor number belongs to the file that the epoll
- * descriptor watches, 0 if it belongs to another file, -1 if the kernel does
- * not tell. */
+ * descriptor watches, 0 if it belongs to another file, -1 if the kernel refuses
+ * the comparison. */
 static int cloexec_compare(const struct cloexec_fd *f)
 {
 	struct kcmp_epoll_slot slot = { .efd = (uint32_t)f->epoll,

@@ -23,8 +23,7 @@
 struct closing_ep {
 	struct fi_ops ops, *real;
 	struct fid *fid;
-	bool let;			/* atomic: the test allows the endpoint
-					 * to be closed */
+	bool let;			/* atomic: the endpoint may be closed */
 };
 
 static struct closing_ep closing_held;
@@ -91,8 +90,8 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 			now + RAIL_CTL_RETRY_NS);
 	CU_ASSERT_EQUAL(pair.peer->hello.warm_left, 1);
 	pair.peer->hello.warm_wanted = false;
-	/* the progress thread continues, and the fence is not answered too
-	 * early */
+	/* while the lane is being closed, tasks complete and the fence is not
+	 * answered */
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
 	while (!test_ends(&t) && tei_now_ns() < end)

@@ -15,9 +15,9 @@
 struct rail_cache_slot;
 struct tei_rail_peer;
 
-#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* a connection attempt
-						       * counts as recent for
-						       * this time */
+#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* time for which an
+						       * attempt to connect
+						       * counts as recent */
 
 /*
  * A connection: a tx lane and a remote rail. Owned by the peer. The two slots
@@ -26,7 +26,8 @@ struct tei_rail_peer;
 struct rail_conn {
 	/* fixed */
 	struct tei_rail_peer *peer;
-	uint16_t remote;		/* index into peer->remotes */
+	uint16_t remote;		/* remote rail: index into
+					 * peer->remotes */
 
 	/* guarded by the lock of the active lane */
 	uint32_t lane_gen, remote_serial; /* generation of the lane and serial
@@ -40,14 +41,14 @@ struct rail_conn {
 	bool cut;			/* the provider's connection of lane_gen
 					 * was cut, and the provider may not
 					 * have closed it yet */
-	struct tei_socket old;		/* if cut is true: socket of the cut
+	struct tei_socket old;		/* if "cut" is true: socket of the cut
 					 * connection; fd is -1 if the socket is
 					 * unknown */
-	uint64_t old_ns;		/* if cut is true: start of the wait
+	uint64_t old_ns;		/* if "cut" is true: start of the wait
 					 * until the provider has closed the
 					 * connection; 0 if there is no wait */
-	bool connected;			/* an operation has completed on this
-					 * connection */
+	bool connected;			/* the connection is established: an
+					 * operation has completed on it */
 	bool excluded;			/* the connection has just been cut
 					 * because of the peer, so errors are
 					 * not counted against the rail */
@@ -70,8 +71,9 @@ struct rail_conn {
 					 * (rail_stall.c) */
 	uint64_t blocked_ns;		/* earliest time of the next post on the
 					 * connection; 0 means any time */
-	uint64_t since_ns;		/* start of the attempt to connect; 0 if
-					 * there is none */
+	uint64_t since_ns;		/* start of the present attempt to
+					 * connect; 0 if the connection is not
+					 * being established */
 	uint64_t asked_ns;		/* time of the last message sent on the
 					 * connection; 0 if no message was
 					 * sent */

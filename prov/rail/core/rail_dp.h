@@ -40,8 +40,8 @@ struct rail_slice_chunk;
 					 * logged again */
 
 /*
- * Counts the notifications that are queued for the owner of the data plane or
- * are being assembled. Guarded by dp->sched.
+ * Limits the memory of the notifications that are queued for the owner of the
+ * data plane or are being assembled. Guarded by dp->sched.
  */
 struct rail_notify_budget {
 	uint64_t bytes;			/* bytes of notifications that are
@@ -77,8 +77,8 @@ struct rail_polls {
 	uint64_t calls;
 	uint64_t took_ns;		/* total duration of all counted polls,
 					 * ns */
-	uint64_t since_ns;		/* start of the poll
-					 * in progress, or 0 */
+	uint64_t since_ns;		/* start of the poll in progress; 0 if
+					 * there is none */
 };
 
 /* What the owner of the data plane has chosen. Fixed, except next_port. */
@@ -105,7 +105,8 @@ struct rail_dp_conf {
  */
 struct rail_dp_thread {
 	struct tei_loop loop;
-	cpu_set_t cpus;			/* CPUs on which the thread may run */
+	cpu_set_t cpus;			/* CPUs on which the progress thread may
+					 * run */
 	bool stop;			/* atomic: the thread must end */
 	bool no_callbacks;		/* atomic: ops->resolve,
 					 * ops->rails_changed and
@@ -123,9 +124,9 @@ struct rail_dp_thread {
 struct rail_dp_devices {
 	uint32_t wants;			/* atomic: bits TEI_RAIL_WANTS_…: what
 					 * the providers of the rails require */
-	struct {			/* guarded by admin: devices that
-					 * could not be opened; repeated
-					 * failures are not logged */
+	struct {			/* guarded by admin: names of devices
+					 * that could not be opened; their
+					 * repeated failures are not logged */
 		char name[RAIL_FAILED_MAX][64];
 		uint32_t n;
 	} failed;
@@ -161,8 +162,8 @@ struct rail_dp_peers {
 					 * approximately */
 	uint32_t n;
 	struct tei_log_limit limit;
-	uint32_t nunauthenticated;	/* unauthenticated peers;
-					 * not counted in n */
+	uint32_t nunauthenticated;	/* number of unauthenticated peers,
+					 * which "n" does not count */
 	uint32_t unauthenticated_ever;
 	uint64_t unauthenticated_next_ns;
 	struct tei_list hash[RAIL_PEER_HASH];
@@ -195,11 +196,11 @@ struct rail_dp_tasks {
 	bool stirred;			/* tasks were submitted since the last
 					 * check of the progress thread */
 	uint64_t bulk_left;		/* bytes of bulk requests not yet cut */
-	uint32_t nlive;			/* atomic: unfinished
-					 * tasks of all peers */
-	uint32_t nheld;			/* atomic: unfinished tasks, and
-					 * finished tasks not yet handed back to
-					 * the caller */
+	uint32_t nlive;			/* atomic: number of unfinished tasks of
+					 * all peers */
+	uint32_t nheld;			/* atomic: number of tasks that are
+					 * unfinished, or finished but not yet
+					 * handed back to the caller */
 	struct tei_list slices;		/* free slices */
 	struct rail_slice_chunk *chunks;
 	uint32_t turn;			/* counter; modulo the number of rails,
@@ -213,7 +214,8 @@ struct rail_dp_tasks {
  * others belong to the progress thread.
  */
 struct rail_dp_health {
-	struct tei_list faults;		/* of struct rail_fault (rail_pair.h) */
+	struct tei_list faults;		/* list of struct rail_fault
+					 * (rail_pair.h) */
 	uint64_t probe_seq;		/* number of the newest probe */
 	uint64_t open_ns;		/* estimate of the time that opening a
 					 * lane takes, ns */
@@ -222,7 +224,7 @@ struct rail_dp_health {
 					 * checks must run soon */
 	bool reopened;			/* a lane was reopened, and the progress
 					 * thread has not handled this yet */
-	uint64_t checked_ns;		/* last health check */
+	uint64_t checked_ns;		/* time of the last health check */
 	uint64_t silent_next_ns;	/* earliest time of the next call of
 					 * rail_renew_silent */
 	uint64_t probe_next_ns;
@@ -234,7 +236,8 @@ struct rail_dp_health {
 struct rail_dp_link {
 	int fd;				/* file descriptor that reports link
 					 * changes, or -1 */
-	uint64_t next_ns;		/* next check of links that are down */
+	uint64_t next_ns;		/* time of the next check of links that
+					 * are down */
 	uint64_t devices_next_ns;	/* if fd is -1: time of the next call of
 					 * ops->devices_changed */
 };
@@ -275,8 +278,10 @@ struct tei_rail_dp {
 					 * memory is registered */
 	struct rail *rails[TEI_RAIL_MAX]; /* an entry never changes
 					   * once it is set */
-	uint32_t nrails;		/* atomic */
-	const struct tei_topo *topo;	/* guarded by admin */
+	uint32_t nrails;		/* atomic: number of entries of
+					 * "rails" */
+	const struct tei_topo *topo;	/* topology of the host; guarded by
+					 * admin */
 
 	struct tei_mutex sched;		/* guards the fields below */
 	struct rail_dp_memory memory;
@@ -338,7 +343,7 @@ static inline void rail_polls_begin(struct rail_polls *polls, uint64_t now)
 	__atomic_store_n(&polls->since_ns, now, __ATOMIC_RELAXED);
 }
 
-/* Counts a poll that took no measurable time. */
+/* Counts a poll without adding to the total duration. */
 static inline void rail_polls_count(struct rail_polls *polls)
 {
 	uint64_t calls = __atomic_load_n(&polls->calls, __ATOMIC_RELAXED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Errors of providers: their meaning, and the last error of each peer. */
+/* Explains errors of providers, and records the last error of each peer. */
 
 #include <errno.h>
 #include <rdma/fi_errno.h>

@@ -23,8 +23,8 @@ enum rail_fence_state {
 			      * repeated, and nothing is posted to the peer
 			      * until the target answers */
 	RAIL_FENCE_DROPPED,  /* as UNFENCED, but FENCE is no longer sent,
-			      * because the peer has gone and no task waits
-			      * for its answer */
+			      * because the peer is GONE and no task waits for
+			      * FENCED */
 	RAIL_FENCE_STATES
 };
 
@@ -62,8 +62,9 @@ struct rail_fence_peer {
 	uint64_t due;			/* as the target: bit set of this
 					 * process's rails for which FENCED must
 					 * be sent to the peer */
-	uint32_t due_gen[TEI_RAIL_MAX]; /* as the target: lane generations that
-					 * the peer has named in FENCE */
+	uint32_t due_gen[TEI_RAIL_MAX]; /* as the target, by rail index: lane
+					 * generation that the peer's last FENCE
+					 * has named */
 };
 
 /* Returns true if FENCE must be sent, or be repeated, until the target

@@ -596,8 +596,8 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	struct fi_info *list;
 	int pass, ret = 0;
 
-	/* the setting does not apply to shm: all shm endpoints of this host
-	 * have the name of the same device */
+	/* "devices" does not apply to shm: all shm endpoints of this host have
+	 * the name of the same device */
 	if (!strcmp(provider, "shm"))
 		devices = "";
 	if (tei_world->net.interfaces(&ifs))

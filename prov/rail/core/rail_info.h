@@ -26,8 +26,8 @@ struct rail_found {
 					 * owned by this object */
 	uint8_t prefix;
 	bool fallback;			/* opened only if nothing better is
-					 * found: loopback, or not the
-					 * preferred IP version */
+					 * found: the address is loopback, or
+					 * not of the preferred IP version */
 	struct rail_found *next;
 };
 

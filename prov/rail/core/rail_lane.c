@@ -36,7 +36,7 @@
 struct rail_rx {
 	struct rail_op op;
 	uint8_t *buf;
-	struct rail_rx *next;		/* in lane->recv.idle */
+	struct rail_rx *next;		/* next buffer in lane->recv.idle */
 };
 
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
@@ -452,7 +452,7 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
 }
 
 /* Updates the estimate of the time that opening a lane takes: the longest
- * recent time, which decays. */
+ * recent time, reduced by a quarter at each opening. */
 static void lane_opened(struct tei_rail_dp *dp, uint64_t took)
 {
 	uint64_t old = __atomic_load_n(&dp->health.open_ns, __ATOMIC_RELAXED);

@@ -31,12 +31,13 @@
 struct rail;
 struct tei_err;
 
-#define RAIL_MSG_MAX		16384	/* bytes of a peer message,
-					 * header included */
-#define RAIL_RX_DEPTH		64	/* receives posted on
-					 * a receiving lane */
+#define RAIL_MSG_MAX		16384	/* largest size of a peer message with
+					 * its header, bytes */
+#define RAIL_RX_DEPTH		64	/* number of receive buffers of each
+					 * lane that receives */
 #define RAIL_RX_SIZE		((size_t)RAIL_RX_DEPTH * RAIL_MSG_MAX)
-#define RAIL_CQ_BATCH		32	/* completions read at a time */
+#define RAIL_CQ_BATCH		32	/* limit of the completions that are
+					 * read at a time */
 #define RAIL_LANE_SLOTS		2	/* one active and one retired lane */
 
 enum rail_lane_state {
@@ -61,18 +62,18 @@ struct rail_closing {
 	bool under_way;			/* atomic: the closing has begun, and
 					 * rail_closing_collect has not
 					 * collected its end yet */
-	bool over;			/* atomic: all objects in fid have been
-					 * closed */
+	bool over;			/* atomic: all objects in "fid" have
+					 * been closed */
 };
 
 /* Further libfabric objects of a lane. Guarded by lane->lock. */
 struct rail_lane_fids {
-	struct fid_fabric *fabric;	/* own fabric; if NULL, the lane uses
-					 * the rail's fabric */
-	struct fid_domain *domain;	/* own domain; if NULL, the lane uses
-					 * the rail's domain */
-	struct fid_wait *wait;		/* separate wait object of the CQ; if
-					 * NULL, the CQ has its own */
+	struct fid_fabric *fabric;	/* the lane's own fabric; if NULL, the
+					 * lane uses the rail's */
+	struct fid_domain *domain;	/* the lane's own domain; if NULL, the
+					 * lane uses the rail's */
+	struct fid_wait *wait;		/* wait set of the CQ; if NULL, the CQ
+					 * has a wait object of its own */
 	struct fid_eq *eq;
 	struct fid_cntr *cntr;		/* counter of the peers' reads and
 					 * writes; opened only for an rx lane
@@ -98,7 +99,7 @@ struct rail_lane_rate {
 	bool whole;			/* the current interval began when the
 					 * lane was idle */
 	uint64_t served_ns;		/* time of the last completion */
-	uint64_t posts;			/* slices posted since the
+	uint64_t posts;			/* number of slices posted since the
 					 * lane was created */
 	uint64_t mark_posts, mark_ns;	/* mark_posts: value of "posts" at time
 					 * mark_ns; it becomes stuck_posts
@@ -167,7 +168,8 @@ struct rail_lane {
 	int wait_fd;			/* file descriptor that becomes readable
 					 * when the lane has events, or -1 */
 	struct tei_rail_addr addr;
-	struct tei_list posted;		/* list of rail_slice.link */
+	struct tei_list posted;		/* list of the posted slices
+					 * (rail_slice.link) */
 	/* atomic: */
 	uint32_t inflight;		/* number of slices posted on the
 					 * lane */
@@ -183,8 +185,9 @@ struct rail_lane {
 	uint64_t settle_ns;		/* atomic: after the loss of a
 					 * connection, time until which the lane
 					 * is polled; 0 if there was no loss */
-	bool kick;			/* atomic: poll request: the thread that
-					 * holds the lock must poll once more */
+	bool kick;			/* atomic: a poll request: the thread
+					 * that holds the lock must poll once
+					 * more */
 	struct rail_lane_recv recv;
 	bool receives; /* atomic: tx lane only: REVERSE was sent,
 			* so peers may send user messages to
@@ -240,8 +243,9 @@ void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 
-/* Starts a closer thread that closes the lane. From now on the lane has no
- * endpoint, and it is RETIRING until rail_closing_collect has succeeded. */
+/* Starts a closer thread that closes the lane. When this function returns, the
+ * lane has no endpoint. It stays RETIRING until rail_closing_collect has
+ * returned true. */
 void rail_closing_start(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* Returns true if the closing of the lane has begun and rail_closing_collect
@@ -250,16 +254,17 @@ bool rail_closing_under_way(const struct rail_lane *lane);
 
 /* Collects the end of a closing. Returns true if the closer thread has
  * finished: the lane is then CLOSED, and slices still posted are moved to
- * "aborted". The closer thread wakes the progress thread when it has
- * finished. */
+ * "aborted". The closer thread wakes the progress thread when it has closed the
+ * lane. */
 bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 
-/* Sets close-on-exec on the descriptors of a lane that has just been opened. */
+/* Sets close-on-exec on the file descriptors of a lane that has just been
+ * opened. */
 void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
-/* Sets close-on-exec on file descriptors that the lane has opened since the
- * last call, and returns their number. */
+/* Sets close-on-exec on the file descriptors of the lane that lack this flag,
+ * and returns their number. */
 uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
 
 /* Lets every active lane cut and post slices, in the calling thread. now: a
@@ -294,7 +299,8 @@ int rail_ports_set(const struct rail_lane *lane, struct fi_info *info);
  * and another port must be tried. */
 bool rail_ports_again(const struct rail_lane *lane, int ret, uint32_t tries);
 
-/* Writes a hint if opening a lane failed because no port was free. */
+/* Writes a hint to "hint" if the error "ret" means that opening a lane failed
+ * because no port was free. */
 void rail_ports_hint(const struct rail_lane *lane, int ret, char *hint,
 		     size_t len);
 

@@ -149,7 +149,8 @@ static void limits_pins(struct rail_limits *out)
 	out->pinned_kib = limits_pinned();
 }
 
-/* Returns true if rail_limits_text can explain the error. */
+/* Returns true if the error "ret" may mean that a limit was reached, so that
+ * rail_limits_text can explain it. */
 static bool limits_are(int ret)
 {
 	return ret == -FI_ENOMEM || ret == -FI_EAGAIN || ret == -FI_EPERM ||

@@ -20,7 +20,7 @@
 
 struct tei_err;
 
-/* Removes the region from the table. dp->admin is held too. */
+/* Removes the region from dp->memory.mrs. dp->admin is held too. */
 void rail_mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held);
 /* Frees a region that is no longer in dp->memory.mrs and is registered on no
@@ -32,7 +32,7 @@ struct rail_mr_piece {
 	struct fid_mr *mr;
 	uint8_t key[RAIL_KEY_MAX];	/* the key: a 64-bit number in native
 					 * byte order, or a raw key */
-	uint8_t key_len;		/* length of key, bytes; if 0, peers
+	uint8_t key_len;		/* length of "key", bytes; if 0, peers
 					 * cannot use the registration */
 };
 
@@ -67,8 +67,8 @@ struct rail_numa_range {
 
 enum rail_mr_fence {
 	RAIL_MR_NO_FENCE,	/* no fence is needed, or it is complete */
-	RAIL_MR_FENCE_WANTED,	/* the progress thread has not started the
-				 * fence */
+	RAIL_MR_FENCE_WANTED,	/* a fence is needed, and the progress thread
+				 * has not started it yet */
 	RAIL_MR_FENCING,	/* the progress thread closes the rx lanes */
 };
 
@@ -100,9 +100,9 @@ struct tei_rail_mr {
 	bool remote;			/* peers may access the region */
 	bool read_only;			/* peers and local reads must not write
 					 * to the region */
-	bool gpu;			/* GPU memory; a rail without a
-					 * registration of the region must not
-					 * access it */
+	bool gpu;			/* the region is GPU memory; a rail
+					 * without a registration of the region
+					 * must not access it */
 	struct tei_rail_device device;	/* if "gpu" is true: the GPU memory; its
 					 * dma-buf file descriptor is closed
 					 * when the region is freed */
@@ -141,15 +141,15 @@ static inline struct tei_rail_mr *rail_mr_at(const struct tei_rail_dp *dp,
 }
 
 /* rail_mr_open_on registers the region on the rail, rail_mr_close_on closes
- * this registration. The caller holds dp->admin, or the rail is not visible to
- * other threads yet. */
+ * this registration. The caller must hold dp->admin, unless the rail is not
+ * visible to other threads yet. */
 int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err);
 void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
 
 /* Registers the region on all open rails (rail_mr_open.c). The region's ranks
- * must be known. On failure it is registered on no rail and an error code is
- * returned. */
+ * must be known. Returns 0. On failure returns an error code, and the region is
+ * registered on no rail. */
 int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 		     struct tei_err *err) TEI_REQUIRES(dp->admin);
 
@@ -174,11 +174,12 @@ typedef int (*rail_err_fn)(struct tei_err *err, int code, const char *subsys,
 rail_err_fn rail_open_err_fn(const struct rail *rail);
 
 /*
- * Report the steps of opening a rail with FI_HMEM: rail_hmem_leave marks that
- * the opening has failed and that the rail is now opened without FI_HMEM;
- * rail_hmem_without logs that the second attempt succeeded, with the error of
- * the first; rail_hmem_neither reports both errors, of the first attempt (why)
- * and of the second (err).
+ * Report the steps of opening a rail with FI_HMEM: rail_hmem_leave records that
+ * the opening has failed, before the rail is opened without FI_HMEM. If the
+ * second attempt succeeds, rail_hmem_without logs that, with the error of the
+ * first attempt ("why"). If the second attempt fails too, rail_hmem_neither
+ * reports both errors, that of the first attempt ("why") and that of the second
+ * ("err").
  */
 void rail_hmem_leave(struct rail *rail);
 void rail_hmem_without(struct rail *rail, const struct tei_err *why);
@@ -224,8 +225,8 @@ struct rail_reg_tried {
 
 /* Limits that a failed registration may have reached. */
 struct rail_limits {
-	uint64_t memlock;		/* locked memory, bytes;
-					 * UINT64_MAX: no limit */
+	uint64_t memlock;		/* limit of locked memory, bytes;
+					 * UINT64_MAX if there is no limit */
 	uint64_t pinned_kib;		/* memory pinned by this process, KiB */
 	uint64_t count;			/* number of registrations on the
 					 * rail */

@@ -49,7 +49,7 @@ static uint8_t mr_rank_of(const struct tei_rail_mr *mr, uint32_t rail)
 	return rank;
 }
 
-/* Lists the open rails, nearest first. */
+/* Lists the open rails in o->rails, nearest first. */
 static void mr_order(struct tei_rail_dp *dp, struct mr_opening *o)
 {
 	uint32_t i, at;

@@ -48,8 +48,9 @@ static void mr_use_sockets(struct mr_rig *rig)
 		 sizeof(rig->to.settings.rails.provider), "sockets");
 }
 
-/* Opens the device. mode: FI_MR_… bits with which the provider is opened, as if
- * the provider required them; -1 means the provider's own mode. */
+/* Adds rails for the devices "address" to the data plane. mode: FI_MR_… bits
+ * with which the provider is opened, as if the provider required them; -1 means
+ * the provider's own mode. */
 static int mr_open(struct test_plane *p, const char *address, int mode)
 {
 	struct rail_found *list, *f;
@@ -455,7 +456,7 @@ static void test_a_rail_that_fails_to_open_names_both_errors(void)
 			       "lo: no memory; with FI_HMEM: lo: no domain");
 	CU_ASSERT_STRING_EQUAL(without.hint, "buy some");
 	CU_ASSERT_EQUAL(tei_err_last()->when_ns, without.when_ns);
-	/* an error that has been logged is not logged again */
+	/* an error that has been logged is not changed or logged again */
 	rail_hmem_neither(&with, &without);
 	CU_ASSERT_STRING_EQUAL(without.text,
 			       "lo: no memory; with FI_HMEM: lo: no domain");
@@ -730,7 +731,8 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 	struct tei_err err;
 
 	mr_tx(rig);
-	/* many slices, so that the far rail finds some left to take */
+	/* the requests have many slices, so that some are left for the far
+	 * rail */
 	rig->from.settings.sched.slice_size = MR_PIECE;
 	rig->from.settings.sched.slice_max = MR_PIECE;
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->from, "127.0.0.1,127.0.0.4", -1),
@@ -758,7 +760,7 @@ static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
 	tei_mutex_lock(&near->tx_lanes[0].lock);
 	near->load.window_max = window;
 	__atomic_store_n(&near->load.window, window, __ATOMIC_RELAXED);
-	/* a large rate, so that measurements do not change the window
+	/* the rate is so large that measurements do not change the window
 	 * meanwhile */
 	__atomic_store_n(&near->load.rate_bps, UINT64_C(1) << 40,
 			 __ATOMIC_RELAXED);

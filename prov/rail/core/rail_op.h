@@ -56,7 +56,8 @@ struct rail_slice {
 	struct rail_op op;
 	struct tei_list link;
 	struct tei_rail_peer *peer;
-	struct rail_lane *lane;		/* lane of the last posting */
+	struct rail_lane *lane;		/* lane on which the slice was last
+					 * posted */
 	struct rail_conn *conn;
 	struct tei_rail_task *first;
 	struct tei_rail_mr *mr;
@@ -72,17 +73,18 @@ struct rail_slice {
 	uint64_t rma_addr, rma_key;	/* remote address and key that are
 					 * passed to the provider; valid for the
 					 * selected remote rail */
-	uint32_t ntasks;		/* number of tasks: 1, or several whole
-					 * tasks that were merged */
-	int last_err;			/* FI_E* of the last
-					 * failure, positive */
+	uint32_t ntasks;		/* number of tasks: 1, or more if
+					 * several whole tasks were merged */
+	int last_err;			/* error of the last failure: FI_E*,
+					 * positive */
 	int prov_err;			/* the provider's own code of the last
 					 * failure, or 0 */
 	uint64_t seq;			/* value of lane->rate.posts when the
 					 * slice was posted */
 	uint32_t remote_gen;		/* lane generation of the target when
 					 * the slice was posted */
-	uint16_t remote_idx;		/* index into peer->remotes */
+	uint16_t remote_idx;		/* remote rail: index into
+					 * peer->remotes */
 	uint8_t retries;
 	bool read;
 	bool bulk;			/* part of a bulk request
@@ -97,15 +99,16 @@ struct rail_slice_chunk {
 	struct rail_slice slice[256];
 };
 
-/* Collects what ended or arrived while a lock was held; rail_done_run reports
- * it after the lock has been released. */
+/* Collects tasks that ended, and notifications and user messages that arrived,
+ * while a lock is held. rail_done_run reports them after the lock has been
+ * released. */
 struct rail_done {
-	struct tei_list tasks;		/* tei_rail_task.live_link:
-					 * tasks that ended */
-	struct tei_list received;	/* tei_rail_notification.link,
-					 * for ops->notify */
-	struct tei_list messages;	/* tei_rail_message.link,
-					 * for ops->message */
+	struct tei_list tasks;		/* tasks that ended
+					 * (tei_rail_task.live_link) */
+	struct tei_list received;	/* notifications for ops->notify
+					 * (tei_rail_notification.link) */
+	struct tei_list messages;	/* user messages for ops->message
+					 * (tei_rail_message.link) */
 };
 
 /* Prepares an empty collection. */

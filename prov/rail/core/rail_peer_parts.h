@@ -36,7 +36,8 @@ struct rail_key_want {
 /* The routes to a peer. Guarded by dp->sched. */
 struct rail_peer_routes {
 	int16_t route[TEI_RAIL_MAX];	/* route of each local rail: index into
-					 * remotes, or -1 */
+					 * peer->remotes; -1 if the rail has no
+					 * route */
 	bool ranked;			/* the remote rails differ in rank for
 					 * some of the peer's memory */
 	bool choice;			/* rail_select_remote must select the
@@ -54,8 +55,10 @@ struct rail_peer_routes {
  */
 struct rail_peer_pairs {
 	bool conns_short;		/* an allocation in rail_conn_table
-					 * failed; it must be called again */
-	uint32_t turn;			/* counter for MC_PATH_ROUNDROBIN */
+					 * failed, so this function must be
+					 * called again */
+	uint32_t turn;			/* counter that selects the remote rail
+					 * if MC_PATH_ROUNDROBIN is set */
 	struct rail_conn **conns;
 	uint32_t rails; /* number of local rails for which "conns" has
 			 * entries */
@@ -114,7 +117,7 @@ struct rail_peer_renew {
 	} rails[TEI_RAIL_MAX];		/* indexed by the local rail */
 };
 
-/* What limits and delays log lines about a peer. Guarded by dp->sched. */
+/* Limits and delays of log lines about a peer. Guarded by dp->sched. */
 struct rail_peer_log {
 	struct tei_log_limit err_limit;
 	struct tei_log_repeat err_repeat, complete_repeat;
@@ -136,7 +139,8 @@ struct rail_peer_log {
  * dp->sched.
  */
 struct rail_peer_probes {
-	uint64_t pongs[RAIL_PONGS];	/* numbers of probes to answer */
+	uint64_t pongs[RAIL_PONGS];	/* numbers of the probes that must be
+					 * answered */
 	uint32_t npongs;
 	bool pong;			/* a PING without a number
 					 * must be answered */
@@ -227,8 +231,8 @@ struct rail_peer_addrs {
 	struct rail_contact {		/* state of rail_contact.c; used in
 					 * state RAIL_PEER_NEW only */
 		uint32_t pairs;		/* thread: number of pairs of a local
-					 * rail and a contact address, at the
-					 * last count */
+					 * rail and a contact address, when they
+					 * were last counted */
 		uint32_t from;		/* thread: index of the first pair of
 					 * the group to which the hello is sent
 					 * at present */
@@ -240,7 +244,7 @@ struct rail_peer_addrs {
 		uint32_t rounds;	/* thread: number of completed passes
 					 * over all pairs of rail and address */
 		uint64_t refused;	/* bits: contact addresses at which
-					 * another process answers */
+					 * another process has answered */
 	} contact;
 	uint16_t its_contact; /* contact number in the peer's last hello, from
 			       * 1; 0 if there is none */
@@ -292,12 +296,12 @@ struct rail_peer_life {
  * revocation must be answered. Guarded by dp->sched.
  */
 struct rail_peer_keys {
-	struct tei_list all;		/* all remote keys (rail_rkey.link),
-					 * revoked ones included */
+	struct tei_list all;		/* all remote keys, including revoked
+					 * ones (rail_rkey.link) */
 	struct tei_range_table rkeys;	/* remote keys that are not revoked
 					 * (rail_rkey.range) */
-	struct rail_rkey **ids;		/* hash table by region id, nids
-					 * buckets */
+	struct rail_rkey **ids;		/* hash table of the remote keys by
+					 * region id; it has nids buckets */
 	uint32_t nids;
 	uint32_t epoch;			/* key epoch: a KEY_REP with a lower
 					 * epoch is discarded */
@@ -321,8 +325,8 @@ struct rail_peer_keys {
 };
 
 /*
- * What authenticates messages from and to the peer. Used by the progress thread
- * only, except where marked.
+ * Nonces and message numbers that authenticate messages from and to the peer.
+ * Used by the progress thread only, except where marked.
  */
 struct rail_peer_auth {
 	uint8_t nonce[16];
@@ -331,16 +335,17 @@ struct rail_peer_auth {
 					 * under dp->sched */
 	uint64_t sent;			/* atomic: number of the
 					 * newest message sent */
-	uint64_t newest, hello_newest;	/* highest numbers of the messages and
-					 * hellos that were received */
+	uint64_t newest, hello_newest;	/* highest message number that was
+					 * received, of all messages and of
+					 * hellos */
 	uint64_t seen[RAIL_AUTH_WORDS];
 };
 
 /* The reverse paths to a peer (peer/rail_reverse.c). Guarded by dp->sched. */
 struct rail_peer_reverse {
 	struct rail_reverse
-		*path[TEI_RAIL_MAX]; /* atomic: by index of the local rail;
-				      * an entry may be NULL */
+		*path[TEI_RAIL_MAX]; /* atomic: reverse path of each local rail;
+				      * NULL if the rail has none */
 	uint64_t rails;		     /* bits: local rails over which REVERSE
 				      * must be sent */
 	uint64_t next_ns;		/* earliest time of the next REVERSE */

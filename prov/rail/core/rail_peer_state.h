@@ -3,7 +3,8 @@
 #define TEI_PROV_RAIL_CORE_RAIL_PEER_STATE_H
 
 /*
- * The lists in which the data plane puts a peer, and the state of a peer.
+ * Queries of the state of a peer, and the lists in which the data plane puts a
+ * peer.
  */
 
 #include <stdbool.h>

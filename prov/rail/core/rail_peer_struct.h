@@ -50,9 +50,9 @@ struct rail_remote {
 	bool gen_keys;			/* the rail's keys change with each lane
 					 * generation */
 	uint32_t gen;
-	uint32_t serial;		/* number of the address in addr: a new
-					 * address gets a new number, and no
-					 * number is used again */
+	uint32_t serial;		/* number of the address in "addr": each
+					 * new address gets a number that was
+					 * not used before */
 	bool away;			/* the peer has closed the rx lane and
 					 * is opening it again; until then the
 					 * rail has no address */
@@ -73,7 +73,7 @@ enum rail_peer_state {
 				 * at once */
 };
 
-/* Knowledge about a peer in state RAIL_PEER_GONE. */
+/* What is known about a peer in state RAIL_PEER_GONE. */
 enum rail_gone {
 	RAIL_GONE_PERHAPS,	/* the peer may be alive: posted slices may
 				 * still land and wait for their fence */
@@ -86,10 +86,9 @@ enum rail_gone {
 
 /* Notifications to be sent to a peer (rail_notify.c). Guarded by dp->sched. */
 struct rail_notify_out {
-	struct tei_list list;		/* tei_rail_outgoing.link:
-					 * unacknowledged notifications in
-					 * order; those that already have a
-					 * number come first */
+	struct tei_list list;		/* unacknowledged notifications in order
+					 * (tei_rail_outgoing.link); those that
+					 * already have a number come first */
 	uint32_t n;			/* number of notifications in "list" */
 	uint64_t bytes;			/* total length of the notifications in
 					 * "list" */
@@ -127,7 +126,8 @@ struct rail_notify_recv {
 	bool answer_pending;		/* an answer with the values in `code`
 					 * and `turn` must be sent to the
 					 * peer */
-	uint16_t code;			/* enum rail_notify_code */
+	uint16_t code;			/* code of the answer: enum
+					 * rail_notify_code */
 	uint64_t turn;			/* turn of the NOTIFY that is
 					 * answered */
 	struct tei_list wait_link;	/* in dp->notes.waiting, or unlinked */
@@ -143,10 +143,10 @@ struct rail_notify_recv {
  */
 struct rail_atomics {
 	/* as the initiator */
-	struct tei_list tasks;		/* tei_rail_task.queue_link: unanswered
-					 * atomics in order */
-	struct tei_channel_out out;	/* the sequence numbers of the atomics
-					 * in tasks */
+	struct tei_list tasks;		/* unanswered atomics in order
+					 * (tei_rail_task.queue_link) */
+	struct tei_channel_out out;	/* sequence numbers of the atomics in
+					 * "tasks" */
 	uint64_t session;		/* session that the peer has given this
 					 * process; 0 if there is none */
 	bool notified;			/* the peer has named the session in its
@@ -161,8 +161,9 @@ struct rail_atomics {
 	uint64_t since_ns;		/* time of the last answer; if 0, no
 					 * answer is awaited */
 	uint64_t own_session;
-	struct rail_atomic_book *book;	/* atomics executed for
-					 * the peer, or NULL */
+	struct rail_atomic_book *book;	/* record of the atomics that this
+					 * process has executed for the peer, or
+					 * NULL */
 };
 
 /*
@@ -181,7 +182,7 @@ struct tei_rail_peer {
 	uint32_t refs;			/* number of references from outside the
 					 * data plane */
 	enum rail_peer_state state;	/* atomic */
-	enum rail_gone gone;		/* only in state RAIL_PEER_GONE */
+	enum rail_gone gone;		/* used only in state RAIL_PEER_GONE */
 	uint64_t gone_ns;		/* time at which the peer became GONE */
 	struct rail_peer_hello hello;
 	struct rail_peer_addrs addrs;
@@ -192,7 +193,7 @@ struct tei_rail_peer {
 	struct rail_remote *remotes;
 	uint16_t nremotes;
 	uint16_t remotes_room;		/* number of allocated entries of
-					 * remotes */
+					 * "remotes" */
 	struct rail_peer_pairs pairs;
 	uint32_t serial;		/* newest rail_remote.serial that was
 					 * given to a remote rail of the peer */
@@ -218,7 +219,8 @@ struct tei_rail_peer {
 	bool evicted;			/* the peer is GONE and no longer
 					 * counted in dp->peers.n */
 	struct rail_peer_log log;
-	struct tei_rail_peer_stats stats; /* counters */
+	struct tei_rail_peer_stats stats; /* counters that
+					   * tei_rail_peer_get_stats reports */
 	uint64_t born_ns;		/* fixed: start of the counters in
 					 * stats */
 	struct rail_served served;

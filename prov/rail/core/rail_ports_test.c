@@ -102,7 +102,7 @@ static void test_all_lanes_listen_inside_the_range(void)
 		CU_ASSERT(
 			ports_inside(&p, &rail->tx_lanes[i * RAIL_LANE_SLOTS]));
 	/* the lane that replaces a fenced lane, and the endpoint of the probes,
-	 * use the range too */
+	 * use ports of the range too */
 	lane = &rail->rx_lane;
 	rail_lane_shutdown(lane, false);
 	ports_open(lane);

@@ -63,8 +63,8 @@ static int reg_random_key(const struct rail *rail, uint64_t *key)
 	return 0;
 }
 
-/* Returns the flags of a registration. With FI_RMA_EVENT the registration is
- * disabled until reg_enable. */
+/* Returns the flags of a registration. A registration with flag FI_RMA_EVENT is
+ * disabled until reg_enable is called. */
 static uint64_t reg_flags(const struct rail *rail)
 {
 	return rail->fab.mr_mode & FI_MR_RMA_EVENT &&
@@ -271,8 +271,8 @@ static bool reg_too_large(enum tei_rail_way way, int ret)
 	       (ret == -FI_EINVAL && way != TEI_RAIL_WAY_DMABUF);
 }
 
-/* Records in *tried the sizes of an attempt to register in parts of 1 << shift
- * bytes. */
+/* Records in *tried that an attempt is made to register the region in parts of
+ * 1 << shift bytes. */
 static void reg_note(const struct tei_rail_mr *mr, uint8_t shift,
 		     struct rail_reg_tried *tried)
 {

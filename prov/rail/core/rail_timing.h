@@ -14,7 +14,7 @@
 
 /* Time without a completion after which a pair is checked. */
 #define RAIL_STALL_NS			(40 * TEI_NS_PER_MS)
-/* Interval of the checks. */
+/* Interval of the checks of rail pairs. */
 #define RAIL_HEALTH_NS			(10 * TEI_NS_PER_MS)
 
 /* --- Stalls: when a pair without completions is judged
@@ -54,8 +54,8 @@
 /* When a lane is renewed because of one pair: time in which the slices of other
  * pairs on the old lane may still complete. */
 #define RAIL_HEALTH_DRAIN_NS		(20 * TEI_NS_PER_MS)
-/* Time in which other pairs of the rail must make progress; otherwise the
- * whole rail is DOWN. */
+/* After a pair went DOWN: time in which another pair of the rail that has
+ * slices posted must make progress. Otherwise the whole rail is DOWN. */
 #define RAIL_HEALTH_OTHERS_NS		(20 * TEI_NS_PER_MS)
 /* A contended connection is cut after RAIL_HEALTH_IN_THE_WAY_NS of silence and
  * RAIL_HEALTH_ASKS pings, if the peer's TCP stack has acknowledged nothing for
@@ -93,7 +93,8 @@
  * the time is that of opening RAIL_RENEW_STUCK_OPENS lanes. */
 #define RAIL_RENEW_STUCK_NS		(400 * TEI_NS_PER_MS)
 #define RAIL_RENEW_STUCK_NIC_NS		(4000 * TEI_NS_PER_MS)
-/* Longest wait for a process whose kernel has accepted the connection. */
+/* Longest wait for an answer of a process whose kernel has accepted the
+ * connection. */
 #define RAIL_RENEW_ANSWER_NS		(4000 * TEI_NS_PER_MS)
 /* The interval between new lanes for one peer is doubled after each of the
  * first RAIL_RENEW_STUCK_TRIES new lanes. */
@@ -135,7 +136,7 @@
 /* Pause between two checks while the peer's control port does not refuse
  * connections. */
 #define RAIL_PRESUME_RARELY_NS		TEI_NS_PER_SEC
-/* Longest wait for the answer of one port of the peer. */
+/* Longest wait until one port of the peer accepts or refuses a connection. */
 #define RAIL_PRESUME_DOOR_NS		(100 * TEI_NS_PER_MS)
 
 /* --- Unanswered hellos and requests (peer/rail_ctl.c) */

@@ -33,7 +33,8 @@
 #define WINDOW_WHOLE	(256u << 10)	/* number of completed bytes after which
 					 * an interval shorter than 1 ms gives a
 					 * rate */
-#define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* averaging time of the rate */
+#define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* time constant of the mean of the
+					      * rate */
 
 static uint64_t window_min(const struct rail *rail)
 {

@@ -27,8 +27,8 @@ uint64_t rail_window(const struct rail *rail);
  * Returns the number of bytes of bulk data that may be posted on a rail while
  * small requests are active. Posts complete in order and connections share the
  * wire, so a small request waits for everything posted before it. The limit
- * therefore holds for the rail and is divided among the connections that use
- * it.
+ * therefore applies to the whole rail, and is divided among the connections
+ * that use the rail.
  *
  * Two slices of half the usual size are the minimum that keeps a wire busy: the
  * second one is in flight while the first one is acknowledged. So up to about 1
@@ -53,7 +53,7 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(lane->lock);
 
 /* rail_window_begin records that a slice was posted on an idle lane.
- * rail_window_alone records that this slice has completed. */
+ * rail_window_alone records the time in which this slice has completed. */
 void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 		       uint64_t now) TEI_REQUIRES(lane->lock);
 void rail_window_alone(struct rail_lane *lane, uint64_t now)

@@ -110,7 +110,7 @@ static void test_window_follows_rate(void)
 
 	window_serve(rig, 100000000, 1);
 	CU_ASSERT_EQUAL(window_ms(rig, 100000000), 8);
-	/* the rate is halved: the window follows soon */
+	/* the rate is halved, and the window is adapted within 50 ms */
 	window_serve(rig, 50000000, 50);
 	CU_ASSERT(window_ms(rig, 50000000) <= 9);
 	window_serve(rig, 100000000, 50);
@@ -144,7 +144,8 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	window_serve(rig, 1000000000, 500);
 	CU_ASSERT(rail_window_throttle(rail) > 450000);
 	CU_ASSERT(rail_window_throttle(rail) <= 500000);
-	/* a rate that this limit has caused does not lower the limit */
+	/* a low rate that was measured while bulk data was throttled does not
+	 * lower the limit */
 	for (i = 0; i < 50; i++) {
 		rail->load.throttled = true;
 		window_serve(rig, 300000000, 1);
@@ -282,7 +283,7 @@ static void test_window_grows_with_round_trip_time(void)
 	tei_mutex_lock(&lane->lock);
 	lane->rate.alone_ns = rig->now - way_ms * TEI_NS_PER_MS;
 	rail_window_alone(lane, rig->now);
-	/* a slice that waited behind others does not count */
+	/* a slice that waited behind others does not increase base_ns */
 	lane->rate.alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
 	rail_window_alone(lane, rig->now);
 	tei_mutex_unlock(&lane->lock);

@@ -120,8 +120,8 @@ struct tei_rail_peer;
 					 * carries the message, or 0 if the rail
 					 * is unknown */
 #define RAIL_WIRE_BY_MASK	0x7fu
-#define RAIL_WIRE_SIGNED	0x8000u	/* the fields number and mac are
-					 * valid */
+#define RAIL_WIRE_SIGNED	0x8000u	/* the message is signed: the fields
+					 * "number" and "mac" are valid */
 
 /* Codes in the answer to a NOTIFY. */
 enum rail_notify_code {
@@ -131,9 +131,9 @@ enum rail_notify_code {
 					 * notification and has dropped the
 					 * fragment */
 	RAIL_NOTIFY_GAP,       /* an earlier fragment is missing */
-	RAIL_NOTIFY_FORGOTTEN,		/* the notification was perhaps
-					 * delivered in an earlier session, so
-					 * it is not accepted */
+	RAIL_NOTIFY_FORGOTTEN,		/* the notification is not accepted,
+					 * because it may have been delivered in
+					 * an earlier session */
 };
 
 /* Key flags of a rail in HELLO: how the rail's keys are used. */
@@ -263,8 +263,8 @@ enum rail_msg_type {
 	RAIL_MSG_HELLO = 1,		/* name and rail table of the sender;
 					 * with RAIL_WIRE_REPLY, the receiver
 					 * must answer */
-	RAIL_MSG_REFUSE = 2,		/* refuses a hello, with a code of enum
-					 * rail_refusal */
+	RAIL_MSG_REFUSE = 2,		/* refuses a hello, with a reason of
+					 * enum rail_refusal */
 	RAIL_MSG_KEY_REQ = 3,
 	RAIL_MSG_KEY_REP = 4,
 	RAIL_MSG_FENCE = 5,
