@@ -4,7 +4,8 @@
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
-		/* first, because it forks and the others use much memory */
+		/* this suite runs first because it forks; the other suites use
+		 * much memory */
 		{ "shutdown", shutdown_cases },
 		{ "status", status_cases },
 		{ "alloc", alloc_cases },

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests the opening of a segment with an allocator that fails once. */
+/* Tests that a segment can be opened, or opening it fails cleanly, if any one
+ * of its memory allocations fails. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +8,12 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-/* greatest number of allocations during one opening */
+/* greatest number of allocations of one openSegment */
 #define ALLOC_MOST	400
 #define ALLOC_LEN	64u
 
-/* number of allocations of this thread up to the one that fails; 0: none
- * fails */
+/* the allocation of this thread that fails, counted from now: 1 is the next
+ * one; 0: none fails */
 static _Thread_local int alloc_left;
 
 void *__real_malloc(size_t len);
@@ -80,9 +81,10 @@ static int alloc_write(transfer_engine_t e, segment_id_t seg, char *from,
 }
 
 /*
- * Opens the name while the n-th allocation fails. If the opening succeeds, the
- * segment must work. If it fails, there must be an error record, and the next
- * opening must succeed. Returns false if there were fewer allocations.
+ * Opens the segment while the n-th allocation fails. Checks that the segment
+ * works if openSegment succeeds. Otherwise checks that there is an error record
+ * and that the next openSegment succeeds. Returns false if openSegment made
+ * fewer than n allocations.
  */
 static bool alloc_open(transfer_engine_t e, const char *name, int n, char *from,
 		       char *to)
@@ -91,8 +93,8 @@ static bool alloc_open(transfer_engine_t e, const char *name, int n, char *from,
 	segment_id_t seg;
 	bool failed;
 
-	/* the error of an earlier call must not be taken for the error of this
-	 * call */
+	/* sets another last error, so that the error of an earlier call is not
+	 * taken for that of the call below */
 	CU_ASSERT_EQUAL(openSegment(e, ""), -1);
 	alloc_left = n;
 	seg = openSegment(e, name);
@@ -122,8 +124,8 @@ static void test_failed_allocation_leaves_an_error_or_a_working_segment(void)
 
 	CU_ASSERT_EQUAL(registerLocalMemory(target, to, sizeof(to), "*", 1), 0);
 	CU_ASSERT_FATAL(!getLocalIpAndPort(target, name, sizeof(name)));
-	/* each round uses a new engine, because the engine must not know the
-	 * peer yet */
+	/* uses a new engine in each round, because the engine must not know the
+	 * peer before */
 	for (n = 1; failed && n < ALLOC_MOST; n++) {
 		e = alloc_engine();
 		CU_ASSERT_EQUAL(registerLocalMemory(e, from, sizeof(from), "*",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests engines that have settings of their own. */
+/* Tests the options of te_engine_create. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ static int create_with(const char *const *settings, size_t count,
 	return te_engine_create(&o, sizeof(o), engine);
 }
 
-/* Returns true if the engine's settings contain that line. */
+/* Returns true if te_settings_text writes that line. */
 static bool create_shows(transfer_engine_t engine, const char *line)
 {
 	CU_ASSERT(te_settings_text(engine, create_text,
@@ -50,7 +50,8 @@ static void test_topology_text_names_the_rails_of_a_location(void)
 	CU_ASSERT_EQUAL(te_topology_text(e, create_text, 1), -1);
 }
 
-/* Returns true if the last error's text and hint contain these words. */
+/* Returns true if the text and the hint of the thread's last error contain
+ * these texts. */
 static bool create_last_says(const char *text, const char *hint)
 {
 	struct te_error last;
@@ -133,7 +134,8 @@ static void test_options_of_another_size_are_understood(void)
 	const size_t least = offsetof(struct te_engine_options, ip);
 	transfer_engine_t e;
 
-	/* the library does not read fields beyond the size that is passed */
+	/* sets a member beyond the size that is passed to an invalid pointer:
+	 * the library must not read it */
 	wide.o.ip = (const char *)1;
 	CU_ASSERT_EQUAL_FATAL(te_engine_create(&wide.o, least, &e), 0);
 	destroyTransferEngine(e);
@@ -181,8 +183,8 @@ static void test_control_channel_binds_the_ip_and_port_given(void)
 	char at[64], want[64];
 	int tries;
 
-	/* uses the port of an engine that was destroyed; another process may
-	 * take that port first */
+	/* uses the port of an engine that was destroyed; tries again if another
+	 * process takes that port before */
 	for (tries = 0; tries < 20; tries++) {
 		o.ip = NULL;
 		o.port = 0;
@@ -201,7 +203,8 @@ static void test_control_channel_binds_the_ip_and_port_given(void)
 	destroyTransferEngine(e);
 }
 
-/* Returns the deadline of a batch after one copy, ns. */
+/* Submits a copy to the batch. Returns the deadline that the batch then has,
+ * ns. */
 static uint64_t create_deadline(struct engine *e, batch_id_t id, char *mem)
 {
 	transfer_request_t req = { .opcode = OPCODE_WRITE, .source = mem,
@@ -261,7 +264,8 @@ static void test_excluded_devices_do_not_become_rails(void)
 			CU_ASSERT(strcmp(rails[i].name, "lo") &&
 				  strcmp(rails[i].name, "eth0"));
 	} else {
-		/* this machine has no network interface other than loopback */
+		/* no rail: this machine has no network interfaces except lo and
+		 * eth0 */
 		CU_ASSERT(create_last_says("no device for transport tcp",
 					   "MC_TE_FILTERS_EXCLUDE=lo,eth0"));
 	}
@@ -282,12 +286,14 @@ static void test_forced_hca_without_device_is_an_error(void)
 	transfer_engine_t e;
 
 	CU_ASSERT_NOT_EQUAL(te_engine_create(&o, sizeof(o), &e), 0);
-	/* if MC_FORCE_HCA were not set, the error would name transport tcp */
+	/* the error names transport rdma because MC_FORCE_HCA is set; otherwise
+	 * it would name tcp */
 	CU_ASSERT(create_last_says("no device for transport rdma",
 				   "MC_TE_FILTERS=nosuchdevice"));
 }
 
-/* On a machine that has such a device, the transport is installed. */
+/* Expects an error that names the provider. If this machine has such a device,
+ * the transport must be installed instead. */
 static void test_provider_transport_without_device_says_so(void)
 {
 	static const char *const names[] = { "efa", "cxi" };
@@ -306,8 +312,9 @@ static void test_provider_transport_without_device_says_so(void)
 			CU_ASSERT(create_last_says(text, "fi_info -l"));
 		}
 		destroyTransferEngine(e);
-		/* the name of the transport has precedence: no other provider
-		 * is used */
+		/* the name of the transport takes precedence over
+		 * MOONRAIL_PROVIDER, so the provider that this setting names is
+		 * not used */
 		CU_ASSERT_EQUAL_FATAL(create_with(other, 1, &e), 0);
 		CU_ASSERT_PTR_NULL(installTransport(e, names[i], NULL));
 		CU_ASSERT(create_last_says(text,
@@ -316,7 +323,9 @@ static void test_provider_transport_without_device_says_so(void)
 	}
 }
 
-/* MOONRAIL_PROVIDER makes rails of transport rdma without an RDMA device. */
+/* Checks that efa is refused while transport rdma is installed with another
+ * provider. MOONRAIL_PROVIDER=tcp;ofi_rxm makes transport rdma available on a
+ * machine without RDMA devices. */
 static void test_provider_transport_with_other_rdma_is_refused(void)
 {
 	const char *const tcp[] = { "MOONRAIL_PROVIDER=tcp;ofi_rxm",

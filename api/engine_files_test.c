@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests files whose storage does not answer. Other calls must continue. */
+/* Tests file segments whose storage does not answer: other calls must continue
+ * meanwhile. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,13 +25,14 @@ struct files_rig {
 	segment_id_t seg;
 	char dir[64];
 	char mem[2][FILES_LEN];
-	uint32_t kept, held; /* atomic; kept: number of pending requests;
-			      * held: number of opens that wait */
+	uint32_t kept, held; /* atomic; kept: number of requests that the
+			      * storage has not answered; held: number of opens
+			      * that wait */
 
-	/* guarded by the lock of the context */
+	/* silent and ios are guarded by the lock of the nvmeof context */
 	bool silent;
 	struct tei_list ios;
-	/* guarded by lock */
+	/* opening is guarded by lock */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	bool opening;
@@ -66,7 +68,8 @@ static bool files_keep(void *arg, struct nvmeof_io *io)
 	return true;
 }
 
-/* Callback: if r->opening is set, makes the opening of the first file wait. */
+/* Callback before a file is opened: waits while r->opening is true, if it is
+ * the first file. */
 static void files_hold(void *arg, const struct nvmeof_file *f)
 {
 	struct files_rig *r = arg;
@@ -112,7 +115,7 @@ static void files_descriptor(const struct files_rig *r)
 	files_put(r, "test.json", text, 0);
 }
 
-/* Opens the rig. The files accept one request at a time. */
+/* Creates the rig. Its files execute one request at a time. */
 static struct files_rig *files_open(void)
 {
 	struct files_rig *r = calloc(1, sizeof(*r));
@@ -162,7 +165,8 @@ static void files_close(struct files_rig *r)
 	free(r);
 }
 
-/* Reads a file. Returns the result of submitTransfer. */
+/* Submits a read of the start of a file in a new batch. Returns the result of
+ * submitTransfer. */
 static int files_read(struct files_rig *r, int file, void *local,
 		      batch_id_t *batch)
 {
@@ -203,9 +207,10 @@ static void files_until(const uint32_t *n, uint32_t least)
 }
 
 /*
- * While the storage does not answer a request, the deadline thread and queries
- * of the status continue. A second request, which waits behind the first one,
- * ends at its deadline. The first request ends when its storage answers.
+ * Tests that an unanswered request delays neither the deadline thread nor
+ * status queries. A second request to the same file, which waits behind the
+ * first one, must end at its deadline. The first request must end only when its
+ * storage answers.
  */
 static void test_deadline_with_unanswered_file_request_is_kept(void)
 {
@@ -259,7 +264,8 @@ static void *files_other(void *arg)
 	return NULL;
 }
 
-/* Installing a transport opens the files of all segments again. */
+/* Tests that a request to the second file does not wait while the opening of
+ * the first file takes long. Installing a transport opens all files again. */
 static void test_submit_while_files_are_opened_does_not_wait(void)
 {
 	struct files_rig *r = files_open();
@@ -281,12 +287,12 @@ static void test_submit_while_files_are_opened_does_not_wait(void)
 }
 
 static struct meta_store_ops files_ops;
-/* rig whose publications fail; NULL: publications succeed */
+/* rig whose next publication fails; NULL: publications succeed */
 static struct files_rig *files_publishing;
 static batch_id_t files_batch;
 
-/* Begins a read into the memory that is being published, and refuses the
- * publication. */
+/* A publication that fails, after a read into the memory that is being
+ * published has begun. */
 static int files_refuse(struct tei_meta_store *store,
 			const struct tei_meta_desc *desc, const char *json,
 			size_t len, bool notified, uint64_t deadline_ns,
@@ -317,16 +323,16 @@ static void files_refusing(struct files_rig *r)
 	r->engine->store->ops = &files_ops;
 	files_publishing = r;
 	tei_mutex_unlock(&r->engine->control);
-	/* a publication has failed, so the next call publishes the descriptor
-	 * itself and waits for the result */
+	/* pretends that a publication has failed, so that the next call
+	 * publishes the descriptor itself and returns the result */
 	tei_mutex_lock(&r->engine->listing.lock);
 	r->engine->listing.failed = true;
 	tei_mutex_unlock(&r->engine->listing.lock);
 	files_silent(r, true);
 }
 
-/* The memory is registered but not published, and can be unregistered when the
- * read has ended. */
+/* Checks that the memory is still registered but not published, and can be
+ * unregistered once the read has ended. */
 static void files_taken_back(struct files_rig *r)
 {
 	CU_ASSERT_EQUAL(r->engine->memory.n, 2);

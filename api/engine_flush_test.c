@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests a flush during which the engine is destroyed. */
+/* Tests the destruction of an engine during te_flush and te_drain. */
 #include <string.h>
 #include <time.h>
 
@@ -7,7 +7,7 @@
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
 
-/* time for which the test checks that both threads wait */
+/* time for which both threads must go on waiting */
 #define FLUSH_STILL_NS (200 * TEI_NS_PER_MS)
 
 /* A call that another thread makes. */
@@ -65,7 +65,8 @@ static void flush_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-/* Waits until a thread is in a wait of the engine. Returns false after 10 s. */
+/* Waits until a thread is in a blocking call of the engine. Returns false if
+ * that has not happened after 10 s. */
 static bool flush_waits(struct engine *e)
 {
 	uint64_t until = tei_now_ns() + 10 * TEI_NS_PER_SEC;
@@ -86,7 +87,8 @@ static bool flush_stays(const struct flush_call *a, const struct flush_call *b)
 }
 
 /* Destroys the engine while a flush waits for the lock of a batch, which this
- * function holds. */
+ * function holds. Checks that both calls wait until the lock is released, and
+ * that the flush then fails. */
 static void flush_beside_destroy(int (*fn)(transfer_engine_t engine))
 	TEI_NO_TSA
 {

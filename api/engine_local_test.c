@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests copies inside this process whose memory is unregistered after the
- * check, and the counters and errors of copies.
+ * Tests copies inside this process: memory that is unregistered between the
+ * check and the copy, counters and errors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
 
-/* length of a copy: more than TEI_LOCAL_INLINE */
+/* length of a copy that is passed to a copy thread, because it is longer than
+ * TEI_LOCAL_INLINE */
 #define LOCAL_TEST_SIZE (1u << 20)
 
 struct local_rig {
@@ -67,7 +68,8 @@ static bool local_failed(struct engine *e, batch_id_t id)
 	return !te_wait_batch(e, id, -1, &st) && st.status == STATUS_FAILED;
 }
 
-/* Unregisters the source between the check and the start of the request. */
+/* Unregisters the source of a write after its task was prepared and before it
+ * starts. Checks that the task fails and the target is unchanged. */
 static void local_source_goes(size_t length) TEI_NO_TSA
 {
 	struct local_rig r = local_open();
@@ -113,7 +115,8 @@ static bool local_refused(struct local_rig *r, const struct te_request *rq,
 	return !freeBatchID(r->engine, id) && good;
 }
 
-/* Makes an inline copy, a queued copy and a copy of several ranges. */
+/* Tests a copy in the calling thread, a copy of several ranges, and a copy in a
+ * copy thread. */
 static void test_error_of_failed_copy_names_the_memory(void)
 {
 	struct local_rig r = local_open();
@@ -255,8 +258,8 @@ static segment_id_t local_segment(struct engine *e, struct engine *target)
 	return openSegment(e, name);
 }
 
-/* Submits an atomic that is refused. If rails is true, the target has a rail.
- * This engine has none. */
+/* Submits an atomic to another engine and checks that it is refused, because
+ * this engine has no rail. If "rails" is true, the target has rails. */
 static void local_atomic_refused(bool rails)
 {
 	struct local_rig r = local_open(), there = local_open();

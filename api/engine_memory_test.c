@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered memory: many regions in one call, and addresses without memory.
+ * Tests registered memory: the registration of many regions in one call, the
+ * publication of regions, and addresses without memory.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,18 +18,19 @@
 #include "meta/tei_meta_desc.h"
 
 #define MEMORY_MANY	10000u
-#define MEMORY_STEP	64u /* distance of two regions, bytes */
+#define MEMORY_STEP	64u /* distance between the starts of two regions,
+			     * bytes */
 /* number of different lengths of regions */
 #define MEMORY_SIZES 40u
 
 static struct meta_store_ops memory_ops;
-/* atomic, because a worker thread publishes, too */
+/* the next three variables are atomic, because a worker thread publishes,
+ * too */
 static uint32_t memory_publications; /* number of publications that changed
 				      * the number of buffers */
 static uint32_t memory_buffers;	     /* number of buffers in the last
 				      * publication */
-static uint32_t memory_calls;	     /* atomic: number of publications of any
-				      * kind */
+static uint32_t memory_calls;	     /* number of all publications */
 static pthread_t memory_caller;	     /* thread that registers the regions; set
 				      * before the first publication */
 
@@ -44,10 +46,10 @@ static int memory_publish(struct tei_meta_store *store,
 	(void)deadline_ns;
 	(void)err;
 	__atomic_fetch_add(&memory_calls, 1, __ATOMIC_RELAXED);
-	/* A worker thread publishes the descriptor again some time after the
-	 * rails were opened. If it does so while a call removes regions, it
-	 * publishes those that are left at this time, which is not
-	 * a publication of the call. */
+	/* A worker thread publishes the descriptor some time after the rails
+	 * were opened. If a call is removing regions then, the worker publishes
+	 * the regions that are left at this time. Such a publication is not one
+	 * of the call, so it is not counted. */
 	if (!pthread_equal(pthread_self(), memory_caller) &&
 	    desc->buffer_count && desc->buffer_count != MEMORY_MANY)
 		return 0;
@@ -58,7 +60,8 @@ static int memory_publish(struct tei_meta_store *store,
 	return 0;
 }
 
-/* Waits until the store has a descriptor with that many buffers. */
+/* Waits until the last published descriptor has n buffers. Returns false after
+ * 20 s. */
 static bool memory_stored(uint32_t n)
 {
 	uint64_t end = tei_now_ns() + 20 * TEI_NS_PER_SEC;
@@ -87,10 +90,11 @@ static struct memory_rig memory_open(void)
 	CU_ASSERT_FATAL(r.engine != NULL);
 	CU_ASSERT_FATAL(installTransport(r.engine, "tcp", NULL) != NULL);
 	tei_mutex_lock(&r.engine->control);
-	/* a worker thread may be publishing the rails that were just opened */
+	/* waits for a worker thread, which may be publishing the rails that
+	 * were just opened */
 	tei_mutex_lock(&r.engine->listing.store);
-	/* a P2PHANDSHAKE store does not publish, so the test replaces its
-	 * function */
+	/* sets the function `publish` of the store, which P2PHANDSHAKE does not
+	 * have */
 	memory_buffers = 0;
 	memory_caller = pthread_self();
 	memory_ops = *r.engine->store->ops;
@@ -161,8 +165,8 @@ static void test_batch_of_ten_thousand_is_published_once(void)
 	memory_close(&r);
 }
 
-/* The largest region overlaps another region. Since it is registered last, all
- * others must be unregistered again. */
+/* Tests a call whose largest region overlaps another one. This region is
+ * registered last, so all others must be unregistered again. */
 static void test_refused_batch_of_ten_thousand_registers_none(void)
 {
 	struct memory_rig r = memory_open();
@@ -179,8 +183,8 @@ static void test_refused_batch_of_ten_thousand_registers_none(void)
 	memory_close(&r);
 }
 
-/* A publication is queued for later. If another call needs it, it is made at
- * once. */
+/* Tests that a publication which is queued for a later time is made at once if
+ * an earlier time is requested. */
 static void test_queued_publication_is_done_at_the_earlier_time(void)
 {
 	struct memory_rig r = memory_open();
@@ -195,15 +199,16 @@ static void test_queued_publication_is_done_at_the_earlier_time(void)
 		usleep(1000);
 	CU_ASSERT_NOT_EQUAL(__atomic_load_n(&memory_calls, __ATOMIC_RELAXED),
 			    calls);
-	/* after the worker threads have stopped, no job is queued */
+	/* also requests a publication after the worker threads have stopped: no
+	 * job must be queued */
 	engine_publish_at(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
 	engine_work_stop(r.engine);
 	engine_publish_at(r.engine, 0);
 	memory_close(&r);
 }
 
-/* While a region is being registered, it is in the table but has no keys
- * yet. */
+/* Tests that the descriptor does not contain a region which is in the table but
+ * not listed, because it is still being registered and has no keys. */
 static void test_region_without_keys_is_not_in_descriptor(void)
 {
 	struct memory_rig r = memory_open();
@@ -233,7 +238,8 @@ static struct engine *memory_engine(void)
 	return e;
 }
 
-/* Checks that the refusal states the first address that is not mapped. */
+/* Checks that the registration is refused and that the text of the error
+ * contains `why`. */
 static void memory_expect_refusal(struct engine *e, void *addr, size_t len,
 				  const char *why)
 {
@@ -283,7 +289,8 @@ static void test_hole_in_a_range_is_refused_and_named(void)
 	memory_expect_hole(e, (uintptr_t)p, 4 * page, (uintptr_t)p + 2 * page);
 	memory_expect_hole(e, (uintptr_t)p + 2 * page + 5, 1,
 			   (uintptr_t)p + 2 * page + 5);
-	/* one buffer of the list is refused, so no buffer stays registered */
+	/* the second buffer of the list is refused, so the first one must not
+	 * stay registered */
 	list[0] = (buffer_entry_t){ p, page };
 	list[1] = (buffer_entry_t){ p + page, 2 * page };
 	CU_ASSERT_EQUAL(registerLocalMemoryBatch(e, list, 2, "*"), -1);

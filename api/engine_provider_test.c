@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tests transports that require a provider, on a host that does not have this
- * provider. libfabric's tcp provider is made to appear under the required name.
- * For this purpose, this program defines fi_getinfo and fi_fabric, which the
- * linker finds before those of libfabric. The function tables of the fabric and
- * the domain are replaced by copies, so that the provider receives its own
- * name.
+ * provider. The tests make libfabric's tcp provider appear under the required
+ * name. For this purpose, this program defines fi_getinfo and fi_fabric, which
+ * the linker finds before those of libfabric. It also replaces functions of the
+ * fabric and the domain, so that the tcp provider receives its real name in
+ * calls.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,15 +23,17 @@
 #define PROVIDER_LEN	4096u
 #define EXPORT		__attribute__((visibility("default")))
 
-/* The provider name that the replaced fi_getinfo reports in place of
+/* The provider name that this program's fi_getinfo reports in place of
  * tcp;ofi_rxm. If NULL, the name is not changed. This variable changes only
  * while there is no engine. */
 static const char *provider_alias;
 
 /*
- * Function tables. The copy is the first member, because the object points to
- * it. Objects may use the tables until the process ends, so the tables are
- * never freed. The lists below refer to them, so that leak checkers do not
+ * Copies of the function tables of fabrics and domains, in which some functions
+ * are replaced. The copy is the first member, because the `ops` pointer of the
+ * fabric or domain then also points to this struct. A fabric or domain may use
+ * its table until the process ends, so the tables are never freed. They are in
+ * the lists provider_fabrics and provider_domains, so that leak checkers do not
  * report them.
  */
 struct provider_fabric {
@@ -75,8 +77,8 @@ static bool provider_is_alias(const struct fi_fabric_attr *attr)
 	       !strcmp(attr->prov_name, provider_alias);
 }
 
-/* Returns a copy of info with the real name of the provider. The caller frees
- * the copy. */
+/* Returns a copy of info in which the required name is replaced by the real
+ * name of the provider. The caller frees the copy. */
 static struct fi_info *provider_plain(const struct fi_info *info)
 {
 	struct fi_info *plain = fi_dupinfo(info);
@@ -236,8 +238,8 @@ static int provider_write(transfer_engine_t e, transfer_engine_t target)
 	return status.status;
 }
 
-/* Checks that the transport uses only the provider that it requires, even if
- * there are other providers. */
+/* Checks that the transport with that name uses only the provider that it
+ * requires, even if other providers are available. */
 static void provider_run(const char *name)
 {
 	transfer_engine_t a, b;

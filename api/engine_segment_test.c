@@ -12,12 +12,13 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-/* Engine in which this thread closes segment_closing when it is about to change
- * the table of segments; or NULL. */
+/* Engine in which this thread closes the segment segment_closing at the next
+ * time that it locks engine->segments for writing; or NULL. */
 static _Thread_local struct engine *segment_closer;
 static segment_id_t segment_closing;
 
-/* Replaces the function of the C library. */
+/* Replaces the function of the C library, so that a segment can be closed
+ * during a refresh (segment_closer). */
 int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 {
 	static int (*next)(pthread_rwlock_t *lock);	/* atomic */
@@ -38,8 +39,8 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 	return real(lock);
 }
 
-/* atomic; 1: the next probe of a local process must wait; 2: it waits; 3: it
- * may continue */
+/* atomic; 0: probes of local processes do not wait; 1: the next probe waits; 2:
+ * a probe is waiting; 3: that probe may continue */
 static int segment_probe_held;
 
 static void segment_hold_probe(void)
@@ -55,13 +56,15 @@ static void segment_hold_probe(void)
 		usleep(1000);
 }
 
-/* Engine whose segments lock is checked while this thread probes a local
- * process, or NULL. */
+/* Engine for which each probe of a local process by this thread checks that
+ * engine->segments is not held for writing; or NULL. segment_probes counts the
+ * probes without the lock, segment_probes_locked those with it. */
 static _Thread_local struct engine *segment_prober;
 static uint32_t segment_probes, segment_probes_locked;
 
-/* Replaces the function of the C library. Every probe of a local process maps
- * that process's table, also if the peer is another engine of this process. */
+/* Replaces the function of the C library, because each probe of a local process
+ * calls it. The library also probes another engine of the same process in this
+ * way. */
 int mprotect(void *addr, size_t len, int prot)
 {
 	struct engine *e = segment_prober;
@@ -96,8 +99,8 @@ static segment_id_t segment_open_name(transfer_engine_t e,
 	return openSegmentNoCache(e, name);
 }
 
-/* Returns true if the segment has a peer. Sets *there to true if the segment is
- * open. */
+/* Returns true if the segment is open and has a peer. Sets *there to whether it
+ * is open. */
 static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 			  bool *there)
 {
@@ -113,8 +116,8 @@ static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 	return leads;
 }
 
-/* Submissions need the lock of the segments, and probing a local process may
- * take long. */
+/* Tests that engine->segments is not held while a local process is probed. The
+ * probe may take long, and submissions need this lock. */
 static void test_probe_of_local_process_holds_no_segments_lock(void)
 {
 	transfer_engine_t target = segment_engine("local");
@@ -127,7 +130,7 @@ static void test_probe_of_local_process_holds_no_segments_lock(void)
 	seg = segment_open_name(e, target);
 	CU_ASSERT(seg > 0);
 	CU_ASSERT_EQUAL(segment_probes, 1);
-	/* the same is true when local copies are switched off and on */
+	/* a second probe: local copies are switched off and on again */
 	CU_ASSERT(!uninstallTransport(e, "local"));
 	CU_ASSERT(installTransport(e, "local", NULL) != NULL);
 	CU_ASSERT_EQUAL(segment_probes, 2);
@@ -140,7 +143,8 @@ static void test_probe_of_local_process_holds_no_segments_lock(void)
 	destroyTransferEngine(target);
 }
 
-/* Copies a few bytes. *ns receives the time from the submission to the end. */
+/* Copies a few bytes. Sets *ns to the time from the submission to the end.
+ * Returns the status of the copy. */
 static int segment_copy(transfer_engine_t e, segment_id_t seg, char *from,
 			char *to, uint64_t *ns)
 {
@@ -172,8 +176,8 @@ static void *segment_opener(void *arg)
 	return NULL;
 }
 
-/* A local process that answers slowly delays only the opening of its own
- * segment. */
+/* Tests that a local process which answers slowly delays only the opening of
+ * its own segment. */
 static void test_transfers_continue_while_local_process_is_probed(void)
 {
 	transfer_engine_t near = segment_engine("local");
@@ -198,8 +202,8 @@ static void test_transfers_continue_while_local_process_is_probed(void)
 			STATUS_COMPLETED);
 	CU_ASSERT_EQUAL(__atomic_load_n(&segment_probe_held, __ATOMIC_ACQUIRE),
 			2);
-	/* if the lock were held, the copy would have to wait until the probe
-	 * times out */
+	/* if engine->segments were held, the copy would have to wait until the
+	 * probe ends after 60 s */
 	CU_ASSERT(ns < 30 * TEI_NS_PER_SEC);
 	__atomic_store_n(&segment_probe_held, 3, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
@@ -210,8 +214,9 @@ static void test_transfers_continue_while_local_process_is_probed(void)
 	destroyTransferEngine(near);
 }
 
-/* MOONRAIL_MAX_PEERS allows only one peer. At first, another segment uses
- * it. */
+/* Tests a segment that gets no peer, because MOONRAIL_MAX_PEERS allows only one
+ * and another segment uses it. When that segment is closed, the first one must
+ * get its peer. */
 static void test_segment_without_room_for_its_peer_gets_it_later(void)
 {
 	transfer_engine_t unresolved = segment_engine(NULL);
@@ -246,7 +251,7 @@ static void test_segment_closed_during_refresh_stays_closed(void)
 
 	segment_closing = segment_open_name(e, target);
 	CU_ASSERT_FATAL(segment_closing > 0);
-	/* the refresh finds another descriptor */
+	/* changes the target's descriptor, so that the refresh replaces it */
 	CU_ASSERT(!registerLocalMemory(target, mem, sizeof(mem), "*", 1));
 	segment_closer = e;
 	syncSegmentCache(e);

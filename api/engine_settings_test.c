@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests the effects of Mooncake's environment variables that are passed as
+ * Tests the effects of Mooncake's environment variables when they are passed as
  * options of an engine.
  */
 #include <dirent.h>
@@ -14,10 +14,11 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-/* number of buffers whose descriptor is longer than 1 MiB */
+/* number of buffers; a descriptor with that many is longer than 1 MiB */
 #define SETTINGS_MANY	16000u
 #define SETTINGS_TRIES	20
-#define SETTINGS_STEP	16u /* distance of two buffers, bytes */
+#define SETTINGS_STEP	16u /* distance between the starts of two buffers,
+			     * bytes */
 
 /* Creates an engine with one setting, or without settings if setting is
  * NULL. */
@@ -42,8 +43,8 @@ static segment_id_t settings_open(transfer_engine_t e, transfer_engine_t target)
 	return openSegment(e, name);
 }
 
-/* Moves some bytes. Without a transfer, the peer would be silent for long and
- * would be looked up again, whatever the setting is. */
+/* Moves some bytes, so that the peer gives a sign of life. A peer without one
+ * is looked up again at each opening, whatever the settings are. */
 static void settings_move(transfer_engine_t e, segment_id_t seg, void *to)
 {
 	static char from[64];
@@ -63,7 +64,8 @@ static void settings_move(transfer_engine_t e, segment_id_t seg, void *to)
 	CU_ASSERT_EQUAL(unregisterLocalMemory(e, from), 0);
 }
 
-/* Opens the name once more. Returns the number of buffers of the segment. */
+/* Opens the target's segment once more. Returns the number of buffers in its
+ * descriptor. */
 static size_t settings_buffers(transfer_engine_t e, transfer_engine_t target)
 {
 	segment_id_t seg = settings_open(e, target);
@@ -91,7 +93,8 @@ static void test_disabled_metacache_fetches_the_descriptor_at_each_opening(void)
 					    "cpu:0", 1), 0);
 	seg = settings_open(cached, target);
 	other = settings_open(fresh, target);
-	/* on a busy machine, the peer may not answer for a long time */
+	/* several tries: on a busy machine the peer may not answer for so long
+	 * that its descriptor is read again */
 	for (i = 1; i <= SETTINGS_TRIES && !older; i++) {
 		CU_ASSERT_EQUAL(registerLocalMemory(target, mem[i],
 						    sizeof(mem[i]), "cpu:0",
@@ -127,8 +130,8 @@ static void test_handshake_max_length_limits_the_descriptor_of_a_peer(void)
 	struct te_error err;
 
 	CU_ASSERT_FATAL(mem != NULL);
-	/* on a slow machine, requests must not time out, and the target must
-	 * not throttle them */
+	/* the settings ensure that requests do not time out on a slow machine,
+	 * and that the target does not throttle them */
 	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", "60", 1);
 	narrow = settings_engine("MC_HANDSHAKE_MAX_LENGTH=1M");
 	wide = settings_engine(NULL);
@@ -148,8 +151,8 @@ static void test_handshake_max_length_limits_the_descriptor_of_a_peer(void)
 	free(mem);
 }
 
-/* Returns the backlog of the socket that listens at the port. Returns -1 if
- * there is none. */
+/* Returns the backlog of the socket fd if it listens at the port; otherwise
+ * returns -1. */
 static int settings_backlog_of(int fd, uint16_t port)
 {
 	struct sockaddr_in at = { .sin_port = 0 };
@@ -204,8 +207,8 @@ static void test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
 	destroyTransferEngine(e);
 }
 
-/* One engine has the option. The other engine has only the environment
- * variable. */
+/* Creates one engine with the option and the environment variable, and another
+ * one with the environment variable only. */
 static void test_option_takes_precedence_over_the_environment(void)
 {
 	transfer_engine_t e, other;

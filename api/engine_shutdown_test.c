@@ -14,12 +14,13 @@
 
 static struct meta_store_ops shutdown_ops;
 /*
- * write end of a pipe; gets one byte when the engine withdraws its name from
- * the store
+ * write end of a pipe, to which one byte is written when the engine withdraws
+ * its descriptor from the store
  */
 static int shutdown_fd;
-static bool shutdown_held;		 /* atomic: shutdown_nap keeps the
-					  * thread that destroys the engine */
+static bool shutdown_held;		 /* atomic: the thread that destroys the
+					  * engine is being held in
+					  * pthread_mutex_lock */
 static _Thread_local bool shutdown_hold; /* true in the thread that destroys the
 					  * engine */
 
@@ -30,11 +31,11 @@ static void shutdown_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-/* Replaces the function of the C library. Stops the thread that destroys the
- * engine at its first lock. */
+/* Replaces the function of the C library. Holds the thread that destroys the
+ * engine when it locks its first mutex. */
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-	/* address of the C library's function; atomic */
+	/* atomic: address of the C library's function */
 	static int (*next)(pthread_mutex_t *mutex);
 	int (*real)(pthread_mutex_t *mutex);
 	void *symbol;
@@ -69,8 +70,8 @@ static void *shutdown_destroy(void *arg)
 	return NULL;
 }
 
-/* Runs in a child process. Ends the process by SIGTERM, or with status 1 after
- * an error. */
+/* Raises SIGTERM in a child process while a thread destroys an engine. The
+ * process ends by the graceful shutdown, or with status 1 after an error. */
 static void shutdown_child(void)
 {
 	struct engine *e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
@@ -91,8 +92,9 @@ static void shutdown_child(void)
 		shutdown_nap();
 }
 
-/* Either the signal handling or the destruction must withdraw the descriptor.
- * Neither of them may rely on the other one. */
+/* Tests that the descriptor is withdrawn if a signal arrives during a
+ * destruction. The shutdown must not rely on the thread that destroys the
+ * engine, which never continues. */
 static void test_signal_during_destruction_withdraws_descriptor(void)
 {
 	int fds[2], status = 0;

@@ -40,9 +40,9 @@ static batch_id_t status_batch(transfer_engine_t engine, int status)
 	return id;
 }
 
-/* Creates an engine with that setting. Returns the status that
- * getTransferStatus reports. The results of the other calls must not depend on
- * the setting. */
+/* Creates an engine with that setting, and a task with that status. Returns the
+ * status that getTransferStatus reports. Checks that the other calls report the
+ * status of the task. */
 static int status_reported(const char *setting, int status)
 {
 	transfer_engine_t e = status_engine(setting);
@@ -64,8 +64,8 @@ static int status_reported(const char *setting, int status)
 
 static void test_unfenced_task_is_failed_by_default(void)
 {
-	/* an empty value in the options replaces the value in the environment
-	 * by the default */
+	/* the empty value sets the default, whatever the environment
+	 * contains */
 	CU_ASSERT_EQUAL(status_reported("MC_SLICE_TIMEOUT=", STATUS_TIMEOUT),
 			STATUS_FAILED);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests the table of transports with a transport that stores bytes in files. */
+/* Tests the table of transports, with a transport that stores bytes in files
+ * (transport_store.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,8 @@
 
 struct store_rig {
 	transfer_engine_t engine, target;
-	char *mem, *there; /* STORE_SIZE bytes each; there is the
-			    * memory of the target */
+	char *mem, *there; /* STORE_SIZE bytes each; `mem` is memory of the
+			    * engine, `there` memory of the target */
 	segment_id_t segment;
 	batch_id_t batch;
 };
@@ -30,7 +31,7 @@ static transfer_engine_t store_engine(void)
 	return e;
 }
 
-/* Opens two engines. Only the transport store can move bytes between them. */
+/* Creates two engines. Only transport_store can move bytes between them. */
 static struct store_rig store_open(void)
 {
 	struct store_rig r = { .engine = store_engine(),
@@ -99,7 +100,8 @@ static void test_write_and_read_go_through_the_installed_transport(void)
 	CU_ASSERT(!store_submit(&r, OPCODE_READ, 1000, 100));
 	CU_ASSERT_EQUAL(store_wait(&r), STATUS_COMPLETED);
 	CU_ASSERT(!memcmp(r.mem, r.mem + 1000, 100));
-	/* the bytes are in a file, and not in the memory of the target */
+	/* the transport has written to a file, not to the memory of the
+	 * target */
 	CU_ASSERT_EQUAL(r.there[64], 0);
 	store_close(&r);
 }
@@ -131,7 +133,8 @@ static void test_error_of_transport_is_error_of_task(void)
 {
 	struct store_rig r = store_open();
 
-	/* nothing was written there, so the file does not exist */
+	/* reads a range of a file that does not exist, because nothing was
+	 * written to it */
 	CU_ASSERT(!store_submit(&r, OPCODE_READ, 0, 8));
 	CU_ASSERT_EQUAL(store_wait(&r), STATUS_FAILED);
 	CU_ASSERT(store_failed(&r, 0, TEI_ERR_CONTEXT));

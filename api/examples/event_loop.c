@@ -41,7 +41,7 @@ static int submit(void)
 	return submitTransfer(engine, batch, &request, 1) ? -1 : 0;
 }
 
-/* Fetches all ended batches and submits a new one for each. */
+/* Fetches all ended batches and submits a new batch for each of them. */
 static int on_ended(void)
 {
 	struct te_ended ended[DEPTH];

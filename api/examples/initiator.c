@@ -20,8 +20,9 @@
 #define LINE 4096
 #define WAIT_US (30 * 1000 * 1000)
 
-static char memory[2 * LINE]; /* one line is written from it, and one line is
-			       * read into it */
+static char memory[2 * LINE]; /* the first line is written to the target, the
+			       * second one receives the line that is read
+			       * back */
 
 static int complain(const char *call)
 {
@@ -114,7 +115,8 @@ int main(int argc, char **argv)
 				      name, "", 0, 1);
 	if (!engine)
 		return complain("createTransferEngine");
-	/* 0: peers cannot access the memory, and it is not published. */
+	/* The last argument, 0: peers cannot access the memory, and it is not
+	 * published. */
 	if (registerLocalMemory(engine, memory, sizeof(memory), "*", 0))
 		complain("registerLocalMemory");
 	else

@@ -60,7 +60,8 @@ static int send_to(transfer_engine_t engine, const char *name)
 	request.target_offset = buffer.addr;
 	request.length = strlen(memory) + 1;
 	batch = allocateBatchID(engine, 1);
-	/* note is sent when all requests of this call are COMPLETED. */
+	/* The notification is sent when all requests of this call are
+	 * COMPLETED. */
 	if (batch == INVALID_BATCH ||
 	    submitTransferWithNotify(engine, batch, &request, 1, note))
 		return 1;

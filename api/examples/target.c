@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A target. It registers memory, prints the name of its segment and waits. The
- * program does nothing when initiators read and write.
+ * A target: registers memory, prints the name of its segment and waits.
+ * Initiators read and write the memory without any action of this program.
  *
  *	$ target
  *	127.0.0.1:15023

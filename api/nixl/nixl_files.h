@@ -4,8 +4,9 @@
 /*
  * File segments for the files that a NIXL agent registers. Each file is one
  * segment "nvmeof/NUMBER" of the agent's engine, so an offset in the file is an
- * offset in the segment. Its descriptor is in a folder that only this engine
- * reads (MOONRAIL_SEGMENT_DIR); the folder is created with the first file.
+ * offset in the segment. The descriptor of the segment is in a folder that only
+ * this engine reads (MOONRAIL_SEGMENT_DIR). The folder is created when the
+ * first file is added.
  */
 #include <cerrno>
 #include <cstdint>
@@ -25,14 +26,14 @@ namespace moonrail_nixl
 {
 
 /*
- * The file of a registration. If the metadata has the form of NIXL's file
- * plug-ins ("ro" or "rw", flags, a colon and a path, such as
- * "rw,create:/path"), it names the file. Otherwise NIXL's device number is an
- * open file descriptor.
+ * The file of a registration. If the metadata text of the registration has the
+ * form that NIXL's file plug-ins use ("ro" or "rw", flags, a colon and a path,
+ * such as "rw,create:/path"), it names the file. Otherwise NIXL's device number
+ * is the number of an open file descriptor.
  */
 struct file_spec {
-	std::string path; /* empty: the file is given by an open file
-			   * descriptor */
+	std::string path; /* path of the file; empty: the device number is an
+			   * open file descriptor */
 	bool writable = false, create = false;
 
 	explicit file_spec(const std::string &meta)
@@ -48,8 +49,8 @@ struct file_spec {
 			return;
 		bool write = mode == "rw", make = false;
 		while (std::getline(modes, mode, ',')) {
-			/* the flags direct and sync need no action, because
-			 * every access is direct and synchronous enough */
+			/* the flags direct, sync and noatime are accepted but
+			 * have no effect */
 			if (mode != "direct" && mode != "sync" &&
 			    mode != "noatime" && mode != "create")
 				return;
@@ -61,18 +62,18 @@ struct file_spec {
 	}
 };
 
-/* A registered file. fd keeps the file open, so that the path of fd in /proc
- * leads to this file. */
+/* A registered file. fd keeps the file open, so that the path of fd in
+ * /proc/self/fd always leads to this file. */
 struct file {
 	int fd = -1;
 	segment_id_t segment = -1;
-	std::string descriptor; /* path of the segment's descriptor in the
-				 * folder; empty if it has not been written */
+	std::string descriptor; /* path of the segment's descriptor; empty: it
+				 * has not been written */
 	bool readable = false, writable = false;
 };
 
-/* The folder of the descriptors. The caller must not call add and remove at the
- * same time. */
+/* The registered files and the folder with their descriptors. Only one thread
+ * at a time may call add or remove. */
 class files
 {
       public:
@@ -102,10 +103,10 @@ class files
 	}
 
 	/*
-	 * Opens length bytes of a file as a segment. If meta names no path,
-	 * number is a file descriptor. A writable file that is shorter is
-	 * extended. Returns 0, or a negative errno; after an error, nothing is
-	 * left behind.
+	 * Opens length bytes of a file as a segment. If "meta" names no path,
+	 * "number" is a file descriptor. A writable file that has fewer bytes
+	 * is extended to this length. Returns 0 or a negative errno. After an
+	 * error the file is not open and there is no descriptor.
 	 */
 	int add(transfer_engine_t engine, const std::string &meta,
 		std::uint64_t number, std::uint64_t length, file &f)
@@ -180,9 +181,9 @@ class files
 		return ftruncate(f.fd, static_cast<off_t>(length)) ? -errno : 0;
 	}
 
-	/* Writes the descriptor of the segment. The path of the file in it is
-	 * the path of the file descriptor in /proc, which needs no quoting and
-	 * leads to the file that was registered. */
+	/* Writes the descriptor of the segment. It names the file by the path
+	 * of the file descriptor in /proc, which needs no quoting and leads to
+	 * the file that was registered. Returns 0 or a negative errno. */
 	int publish(transfer_engine_t engine, std::uint64_t length, file &f)
 	{
 		char server[512];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The class moonrail._moonrail.Handle: the C API of one engine. The classes of
- * the package moonrail use it. Its methods return the codes of the C API and
- * raise exceptions only for wrong arguments. All calls that may wait are made
- * without the GIL.
+ * the Python package moonrail use it. Its methods return the codes of the C API
+ * and raise exceptions only for wrong arguments. All calls that may wait are
+ * made without the GIL.
  *
- * close() may run while other threads are in a method, because the calls of the
- * C API return a code if the engine was destroyed.
+ * close() may run while other threads are in a method, because calls of the C
+ * API return a code if the engine was destroyed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,8 @@ PyObject *py_last_error(PyObject *module, PyObject *none)
 
 /* --- engine -------------------------------------------------------------- */
 
-/* Returns the settings as an array of strings. The strings are valid as long as
- * the list. */
+/* Converts a list of settings to an array of strings. The strings are valid as
+ * long as the list. The caller frees the array. */
 static const char **handle_settings(PyObject *list, size_t *count)
 {
 	Py_ssize_t n = PyList_Size(list), i;
@@ -114,7 +114,8 @@ static PyObject *handle_install(struct handle *self, PyObject *args)
 
 typedef int (*handle_text)(transfer_engine_t engine, char *buf, size_t len);
 
-/* Calls a function that writes a text. Returns the text, or None. */
+/* Calls a function of the C API that writes a text. Returns the text, or None
+ * if the function fails. */
 static PyObject *handle_get_text(struct handle *self, handle_text get)
 {
 	int n = get(self->engine, NULL, 0);
@@ -197,7 +198,7 @@ static PyObject *handle_unregister(struct handle *self, PyObject *args)
 }
 
 /* alloc(size, location or None, flags) -> (address, page_size, numa_node,
- * location), or a code */
+ * location), or a negative code */
 static PyObject *handle_alloc(struct handle *self, PyObject *args)
 {
 	struct te_memory m = { 0 };
@@ -253,8 +254,9 @@ static PyObject *handle_close_segment(struct handle *self, PyObject *args)
 }
 
 /*
- * Calls te_segment_find, or te_segment_buffers if whole is false. Returns a
- * list of (address, length, location, label or None), or a code.
+ * Calls te_segment_find if "whole" is true, otherwise te_segment_buffers.
+ * Returns a list of (address, length, location, label or None), or a negative
+ * code.
  */
 static PyObject *handle_list(struct handle *self, int id, bool whole,
 			     const char *label)
@@ -292,7 +294,7 @@ static PyObject *handle_list(struct handle *self, int id, bool whole,
 	return list;
 }
 
-/* buffers(id) -> list, or a code */
+/* buffers(id) -> the list of handle_list(), or a negative code */
 static PyObject *handle_buffers(struct handle *self, PyObject *args)
 {
 	int id;
@@ -302,7 +304,7 @@ static PyObject *handle_buffers(struct handle *self, PyObject *args)
 	return handle_list(self, id, false, NULL);
 }
 
-/* find(id, label or None) -> list, or a code */
+/* find(id, label or None) -> the list of handle_list(), or a negative code */
 static PyObject *handle_find(struct handle *self, PyObject *args)
 {
 	const char *label;
@@ -332,7 +334,7 @@ static PyObject *stats_rail(const struct te_rail_stats *r)
 		U64(r->state_changes));
 }
 
-/* rail_stats() -> list of dict, or a code */
+/* rail_stats() -> list of dict, or a negative code */
 static PyObject *handle_rail_stats(struct handle *self, PyObject *none)
 {
 	struct te_rail_stats *all;
@@ -357,7 +359,7 @@ static PyObject *handle_rail_stats(struct handle *self, PyObject *none)
 	return list;
 }
 
-/* peer_stats(segment) -> dict, or a code */
+/* peer_stats(segment) -> dict, or a negative code */
 static PyObject *handle_peer_stats(struct handle *self, PyObject *args)
 {
 	struct te_peer_stats p = { 0 };

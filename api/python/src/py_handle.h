@@ -12,7 +12,7 @@
 
 struct handle {
 	PyObject_HEAD
-	/* NULL if the engine was not created yet, or was closed */
+	/* handle of the C engine; NULL before create() and after close() */
 	transfer_engine_t engine;
 };
 
@@ -24,12 +24,12 @@ struct handle {
 		Py_END_ALLOW_THREADS                                        \
 	} while (0)
 
-/* Returns an error record as a tuple, which has the form of the result of
- * last_error(). */
+/* Returns an error record as a tuple of the same form as the result of
+ * last_error() (py_moonrail.h). */
 PyObject *py_error_tuple(const struct te_error *e);
 
-/* Declares the methods. The comments above their definitions state arguments
- * and results. */
+/* Declares a method of the class. The comment above its definition states its
+ * arguments and its result as they are in Python. */
 #define HANDLE_METHOD(name)                                                  \
 	PyObject *handle_##name(struct handle *self, PyObject *args)
 HANDLE_METHOD(alloc_batch);

@@ -2,8 +2,8 @@
 /* The extension module moonrail._moonrail. */
 #include "py_moonrail.h"
 
-/* Adds the type to the module, unless type is NULL, and drops the reference to
- * the type. */
+/* Adds the type to the module and drops the reference to it. "type" is NULL if
+ * the type could not be created. Returns -1 after an error. */
 static int module_add(PyObject *module, const char *name, PyObject *type)
 {
 	int ret = type ? PyObject_SetAttrString(module, name, type) : -1;

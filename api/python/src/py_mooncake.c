@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The class MooncakeEngine: its creation, information about peers, and the table
- * of its methods. */
+/* The class MooncakeEngine: creation of the engine, information about peers,
+ * and the table of the class's methods. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +26,8 @@ static int64_t mooncake_timeout_us(void)
 	return (int64_t)seconds * 1000000;
 }
 
-/* Creates the engine, without the GIL. Returns NULL on failure; the library has
- * logged the reason. */
+/* Creates the engine, without the GIL. Returns NULL after an error, which the
+ * library has logged. */
 static transfer_engine_t mooncake_create(const char *metadata, const char *host,
 					 const char *protocol, const char *filter)
 {
@@ -39,7 +39,7 @@ static transfer_engine_t mooncake_create(const char *metadata, const char *host,
 	transfer_engine_t engine;
 
 	settings[o.settings_count++] = filter;
-	/* This class itself applies the variable, as the limit of its
+	/* This class itself applies MC_TRANSFER_TIMEOUT, as the limit of its
 	 * synchronous transfers, so the library must not apply it. */
 	settings[o.settings_count++] = "MC_TRANSFER_TIMEOUT=";
 	o.settings = settings;
@@ -52,7 +52,7 @@ static transfer_engine_t mooncake_create(const char *metadata, const char *host,
 	return engine;
 }
 
-/* Initializes the object for the engine. */
+/* Sets the members of the object for a new engine. */
 static void mooncake_begin(struct mooncake *self, transfer_engine_t engine)
 {
 	size_t rails = 0;
@@ -95,7 +95,8 @@ static PyObject *mooncake_init(struct mooncake *self, const char *host,
 	free(filter);
 	Py_END_ALLOW_THREADS
 	if (engine && self->engine) {
-		/* Another thread has called initialize() in the meantime. */
+		/* Another thread has created an engine in initialize() in the
+		 * meantime. */
 		Py_BEGIN_ALLOW_THREADS
 		destroyTransferEngine(engine);
 		Py_END_ALLOW_THREADS
@@ -217,8 +218,8 @@ METHOD(get_first_buffer_address)
 	if (!self->engine)
 		return PyLong_FromLong(0);
 	Py_BEGIN_ALLOW_THREADS
-	/* Does not use the cache, because the peer may have registered memory
-	 * since the last read. */
+	/* Reads the descriptor again, because the peer may have registered
+	 * memory since the descriptor was last read. */
 	id = openSegmentNoCache(self->engine, name);
 	if (id >= 0) {
 		te_segment_buffers(self->engine, id, &first, sizeof(first),
@@ -231,8 +232,8 @@ METHOD(get_first_buffer_address)
 
 typedef int (*mooncake_named)(transfer_engine_t engine, const char *name);
 
-/* Calls the function with the name of a peer, without the GIL. Returns its
- * result, or -1 before initialize(). */
+/* Calls a function of the C API with the name of a peer, without the GIL.
+ * Returns the result of the function, or -1 if initialize() was not called. */
 static PyObject *mooncake_by_name(struct mooncake *self, PyObject *args,
 				  PyObject *kw, char **names,
 				  mooncake_named call)
@@ -269,8 +270,8 @@ METHOD(send_probe)
 	return mooncake_by_name(self, args, kw, names, mooncake_probe);
 }
 
-/* Returns a list of tuples (name, text). The class in Python converts them to
- * TransferNotify. */
+/* Returns the received notifications as a list of tuples (name, text). The
+ * class mooncake.engine.TransferEngine converts them to TransferNotify. */
 METHOD(take_notifies)
 {
 	static char *names[] = { NULL };

@@ -23,25 +23,27 @@ struct mooncake {
 					 * mooncake_segment */
 	PyObject *batches;		/* dict: id -> address of struct
 					 * mooncake_batch */
-	PyObject *managed;	/* dict: address -> size of each managed buffer
-				 * in use */
-	PyObject *unused;	/* dict: size -> list of unused managed
-				 * buffers */
-	int64_t timeout_us;	/* time limit of a transfer without the time for
-				 * its bytes */
+	PyObject *managed;	/* dict: address -> size, for each managed
+				 * buffer in use */
+	PyObject *unused;	/* dict: size -> list of the addresses of unused
+				 * managed buffers */
+	int64_t timeout_us;	/* time limit of a transfer, without the part
+				 * that depends on its number of bytes */
 	uint32_t tries;		/* greatest number of attempts of a synchronous
 				 * transfer */
-	bool reports_timeout;	/* MC_SLICE_TIMEOUT is set */
+	bool reports_timeout;	/* MC_SLICE_TIMEOUT is set, so an unfenced
+				 * transfer is reported as a timeout */
 };
 
-/* Cancels the batches that the program has not freed, and waits for their end. */
+/* Cancels the batches that the program has not freed, waits for their end and
+ * frees them. */
 void mooncake_drop_batches(struct mooncake *self);
 
-/* Closes all open segments. There must be no batch left. */
+/* Closes all open segments. mooncake_drop_batches() must have been called
+ * before. */
 void mooncake_close_segments(struct mooncake *self);
 
-/* Declares the methods. All of them accept positional arguments and
- * keywords. */
+/* Declares a method. All methods accept positional arguments and keywords. */
 #define MOONCAKE_METHOD(name)                                                \
 	PyObject *mooncake_##name(struct mooncake *self, PyObject *args,     \
 				  PyObject *kw)

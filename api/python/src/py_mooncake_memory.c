@@ -48,7 +48,8 @@ PyObject *mooncake_unregister_memory(struct mooncake *self, PyObject *args,
 	return PyLong_FromLong(ret);
 }
 
-/* Registers the ranges, without the GIL. */
+/* Registers the ranges [addr, addr + size), without the GIL. Returns 0 or a
+ * negative code. */
 static int memory_register(transfer_engine_t engine, const struct py_u64s *addr,
 			   const struct py_u64s *size, const char *location)
 {
@@ -121,8 +122,8 @@ PyObject *mooncake_batch_unregister_memory(struct mooncake *self,
 
 /* --- bytes at an address -------------------------------------------------- */
 
-/* Copies bytes within this process, without the GIL. Unlike memcpy, returns
- * false if a byte cannot be read or written. */
+/* Copies bytes within this process, without the GIL. Returns false if a byte
+ * cannot be read or written, where memcpy would end the process. */
 static bool memory_copy(void *to, const void *from, size_t size)
 {
 	size_t done = 0;
@@ -219,12 +220,13 @@ PyObject *mooncake_read_bytes_from_buffer(struct mooncake *self, PyObject *args,
 /* --- managed buffers ----------------------------------------------------- */
 
 #define MANAGED_MIN	(UINT64_C(8) << 10)
-/* longer buffers are not kept after use */
+/* buffers that are longer than this, in bytes, are freed after use */
 #define MANAGED_MAX (UINT64_C(256) << 20)
-/* number of bytes that are allocated at a time */
+/* number of bytes that one allocation provides for several buffers */
 #define MANAGED_SLAB (UINT64_C(64) << 20)
 
-/* Returns the size class of a length: 8 KiB times a power of two. */
+/* Returns the size of the managed buffer for that length: 8 KiB times a power
+ * of two, or the length itself if it is greater than MANAGED_MAX. */
 static uint64_t managed_class(uint64_t length)
 {
 	uint64_t size = MANAGED_MIN;
@@ -234,8 +236,8 @@ static uint64_t managed_class(uint64_t length)
 	return size < length ? length : size;
 }
 
-/* Allocates registered memory, without the GIL. Returns its address, or 0 after
- * an error. */
+/* Allocates memory and registers it, without the GIL. Returns its address, or 0
+ * after an error. */
 static uint64_t managed_alloc(transfer_engine_t engine, uint64_t size)
 {
 	struct te_memory memory;
@@ -246,7 +248,7 @@ static uint64_t managed_alloc(transfer_engine_t engine, uint64_t size)
 	return memory.addr;
 }
 
-/* Returns the list of unused buffers of that size. The reference is borrowed.
+/* Returns the list of unused buffers of that size, as a borrowed reference.
  * Returns NULL with an exception after an error. */
 static PyObject *managed_list(struct mooncake *self, PyObject *size)
 {
@@ -265,8 +267,8 @@ static PyObject *managed_list(struct mooncake *self, PyObject *size)
 	return PyDict_GetItem(self->unused, size);
 }
 
-/* Adds count buffers of that size, the first of which is at addr, to the
- * list. */
+/* Adds the addresses of "count" adjacent buffers of that size to the list. The
+ * first buffer begins at addr. */
 static int managed_add(PyObject *list, uint64_t addr, uint64_t size,
 		       uint64_t count)
 {
@@ -281,7 +283,8 @@ static int managed_add(PyObject *list, uint64_t addr, uint64_t size,
 	return ret;
 }
 
-/* Takes a buffer from the list, which must not be empty. */
+/* Takes a buffer from the list of unused buffers, which must not be empty, and
+ * records it as in use. */
 static PyObject *managed_take(struct mooncake *self, PyObject *list,
 			      PyObject *size)
 {
@@ -297,8 +300,8 @@ static PyObject *managed_take(struct mooncake *self, PyObject *list,
 	return at;
 }
 
-/* Returns the address of a buffer of that size as an integer, or the integer 0
- * if there is no memory. */
+/* Takes a managed buffer of that size. Returns its address as a Python integer,
+ * which is 0 if there is no memory. */
 static PyObject *managed_get(struct mooncake *self, uint64_t size)
 {
 	uint64_t slab = size > MANAGED_SLAB ? size : MANAGED_SLAB, addr;

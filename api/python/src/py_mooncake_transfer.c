@@ -11,15 +11,16 @@ struct mooncake_segment {
 	segment_id_t id;
 	uint32_t users; /* number of transfers and batches that use the
 			 * segment */
-	bool current;	/* mooncake.segments contains this object for
-			 * its name */
+	bool current;	/* mooncake.segments refers to this object, so the next
+			 * transfer to this name uses it */
 	char name[];
 };
 
 /* A batch that the program has not freed yet. */
 struct mooncake_batch {
 	struct mooncake_segment *segment;
-	int64_t until_us; /* value of py_now_us() at which waiting ends */
+	int64_t until_us; /* end of the time limit of the transfer, as a value
+			   * of py_now_us() */
 };
 
 /* A transfer, as described by the arguments of a method. */
@@ -28,13 +29,13 @@ struct mooncake_transfer {
 	const uint64_t *local, *remote, *length;
 	size_t count;
 	int opcode;
-	const char *name, *msg; /* notification; name is NULL if there is
-				 * none */
+	const char *name, *msg; /* name and text of the notification; name is
+				 * NULL if there is none */
 };
 
 /* --- segments ------------------------------------------------------------ */
 
-/* Closes and frees the segment if nothing uses it. */
+/* Closes and frees the segment if it has no users and is not current. */
 static void segment_release(struct mooncake *self, struct mooncake_segment *s)
 {
 	if (s->users || s->current)
@@ -43,7 +44,8 @@ static void segment_release(struct mooncake *self, struct mooncake_segment *s)
 	free(s);
 }
 
-/* Makes the next use of that name open the segment again. */
+/* Makes the segment no longer current, so that the next transfer to its name
+ * opens the segment again. */
 static void segment_forget(struct mooncake *self, struct mooncake_segment *s)
 {
 	PyObject *type, *value, *trace;
@@ -57,8 +59,9 @@ static void segment_forget(struct mooncake *self, struct mooncake_segment *s)
 	PyErr_Restore(type, value, trace);
 }
 
-/* Ends one use of the segment. After a failure the next use opens the segment
- * again, because another process may have replaced the target. */
+/* Removes one user of the segment. If the transfer has failed, the next one to
+ * that name opens the segment again, because another process may have replaced
+ * the target. */
 static void segment_put(struct mooncake *self, struct mooncake_segment *s,
 			bool failed)
 {
@@ -149,8 +152,8 @@ static void batch_abort(struct mooncake *self, batch_id_t id)
 	Py_END_ALLOW_THREADS
 }
 
-/* Submits the transfer. Returns the batch, or INVALID_BATCH without an
- * exception after an error. */
+/* Submits the transfer in a new batch. Returns the id of the batch, or
+ * INVALID_BATCH without an exception after an error. */
 static batch_id_t batch_submit(struct mooncake *self,
 			       const struct mooncake_transfer *t,
 			       segment_id_t segment)
@@ -209,9 +212,10 @@ static int64_t transfer_limit_us(const struct mooncake *self,
 
 /*
  * Submits the transfer and waits until it has ended. If the transfer fails,
- * repeats it as a whole. Returns 0. Returns -1 without an exception if the
- * transfer has failed or its time limit has passed; no byte moves any more in
- * both cases. Returns -2 if a signal handler has raised an exception.
+ * submits it again as a whole. Returns 0 if all bytes were moved. Returns -1
+ * without an exception if the transfer has failed or its time limit has passed;
+ * in both cases no byte moves any longer. Returns -2 if a signal handler has
+ * raised an exception.
  */
 static int transfer_sync(struct mooncake *self,
 			 const struct mooncake_transfer *t)
@@ -297,8 +301,9 @@ static struct mooncake_batch *batch_find(struct mooncake *self, uint64_t id)
 	return at ? PyLong_AsVoidPtr(at) : NULL;
 }
 
-/* Removes the batch, whose tasks have ended, from the object and frees it. Does
- * nothing if another thread has done so. */
+/* Removes a batch whose tasks have ended from the object, and frees it.
+ * "failed" says whether a task has failed. Does nothing if another thread has
+ * freed the batch already. */
 static void batch_free(struct mooncake *self, uint64_t id, bool failed)
 {
 	struct mooncake_batch *b = batch_find(self, id);
@@ -315,7 +320,8 @@ static void batch_free(struct mooncake *self, uint64_t id, bool failed)
 	free(b);
 }
 
-/* Cancels the batch, waits for its end, and removes it from the object. */
+/* Cancels the batch, waits for its end, removes it from the object and frees
+ * it. */
 static void batch_drop(struct mooncake *self, uint64_t id)
 {
 	struct transfer_status status;
@@ -341,7 +347,8 @@ void mooncake_drop_batches(struct mooncake *self)
 
 /* --- arguments ----------------------------------------------------------- */
 
-/* The lists of a method for batches. The other methods pass single values. */
+/* The arguments of a method that transfers several ranges: lists with one
+ * element for each range. */
 struct mooncake_lists {
 	struct py_u64s local, remote, length;
 };
@@ -353,8 +360,8 @@ static void lists_free(struct mooncake_lists *l)
 	py_u64s_free(&l->length);
 }
 
-/* Fills in the transfer from the lists. Returns false if the lengths of the
- * lists differ. */
+/* Sets the ranges of the transfer from the lists. Returns false if the lengths
+ * of the lists differ. */
 static bool lists_use(const struct mooncake_lists *l,
 		      struct mooncake_transfer *t)
 {
@@ -366,8 +373,9 @@ static bool lists_use(const struct mooncake_lists *l,
 	       l->local.count == l->length.count;
 }
 
-/* Gets name and msg of the notification, which may be None. The caller drops
- * the two references. Returns -1 with an exception after an error. */
+/* Sets name and msg of the transfer from the argument "notify", which may be
+ * None. The caller drops the two references in text. Returns -1 with an
+ * exception after an error. */
 static int notify_take(PyObject *notify, struct mooncake_transfer *t,
 		       PyObject *text[2])
 {
@@ -388,7 +396,8 @@ static PyObject *result_sync(int ret)
 	return ret < -1 ? NULL : PyLong_FromLong(ret);
 }
 
-/* Runs a transfer of one range, whose addresses and length are arguments. */
+/* Implements the methods that transfer one range. Waits for the end if "wait"
+ * is true. */
 static PyObject *single(struct mooncake *self, PyObject *args, PyObject *kw,
 			int opcode, bool wait)
 {
@@ -412,7 +421,8 @@ static PyObject *single(struct mooncake *self, PyObject *args, PyObject *kw,
 	return PyLong_FromUnsignedLongLong(transfer_async(self, &t));
 }
 
-/* Runs a transfer whose arguments are lists. */
+/* Implements the methods that transfer several ranges. Waits for the end if
+ * "wait" is true. */
 static PyObject *batch(struct mooncake *self, PyObject *args, PyObject *kw,
 		       int opcode, bool wait)
 {
@@ -558,9 +568,9 @@ PyObject *mooncake_batch_transfer_async(struct mooncake *self, PyObject *args, P
 	return result;
 }
 
-/* Waits for one batch and frees it. Returns 0 if the batch was completed.
- * Returns -1 without an exception if it was not. Returns -2 with an
- * exception. */
+/* Waits for one batch and frees it. Returns 0 if the batch is COMPLETED.
+ * Returns -1 without an exception if it has ended otherwise or does not exist.
+ * Returns -2 with an exception. */
 static int batch_finish(struct mooncake *self, uint64_t id)
 {
 	struct mooncake_batch *b = batch_find(self, id);
@@ -592,7 +602,8 @@ PyObject *mooncake_get_batch_transfer_status(struct mooncake *self, PyObject *ar
 		return NULL;
 	for (i = 0; i < ids.count && !ret; i++)
 		ret = self->engine ? batch_finish(self, ids.value[i]) : -1;
-	/* After a failure the other batches are ended, too, as in Mooncake. */
+	/* After a failure the remaining batches are cancelled, as in
+	 * Mooncake. */
 	for (; i < ids.count && ret == -1 && self->engine; i++)
 		if (batch_find(self, ids.value[i]))
 			batch_drop(self, ids.value[i]);

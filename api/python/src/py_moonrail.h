@@ -3,12 +3,12 @@
 #define MOONRAIL_PYTHON_PY_MOONRAIL_H
 
 /*
- * What the files of the extension module moonrail._moonrail share.
+ * Declarations for all source files of the extension module moonrail._moonrail.
  *
- * All functions are called with the GIL held, unless their comment says otherwise.
- * A function that returns NULL or a negative number has set a Python exception,
- * unless its comment says otherwise. The module uses the limited API of
- * CPython if setup.py defines Py_LIMITED_API.
+ * All functions are called with the GIL held, unless their comment says
+ * otherwise. A function that returns NULL or a negative number has set a Python
+ * exception, unless its comment says otherwise. The module uses the limited API
+ * of CPython if setup.py defines Py_LIMITED_API.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -19,9 +19,9 @@
 
 #include "moonrail.h"
 
-/* Converters for the format "O&" of PyArg_ParseTupleAndKeywords. They accept int
- * and anything with __index__, and refuse values that the type cannot hold with
- * TypeError. */
+/* Converters for the format "O&" of PyArg_ParseTupleAndKeywords. They accept
+ * int and any object with __index__. They raise TypeError for values that the C
+ * type cannot hold. */
 int py_u64(PyObject *object, void *to);	 /* type of *to: uint64_t */
 int py_size(PyObject *object, void *to); /* type of *to: uint64_t; the
 					  * value is at least 1 */
@@ -49,7 +49,8 @@ void py_u64s_free(struct py_u64s *list);
 int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
 	    struct transfer_status *status);
 
-/* Waits as py_wait() does until one of the batches has ended, and sets *index. */
+/* Waits as py_wait() does, until one of the batches has ended. Sets *index to
+ * its index in batches[]. */
 int py_wait_any(transfer_engine_t engine, const batch_id_t *batches,
 		size_t count, int64_t timeout_us, size_t *index);
 
@@ -62,14 +63,14 @@ PyObject *py_mooncake_type(void);
 /* Returns a new reference to the class moonrail._moonrail.Handle. */
 PyObject *py_handle_type(void);
 
-/* Functions of the module: last_error() -> the calling thread's last error as a
- * tuple (code, flags, prov_errno, rail, peer, provider, text, hint);
- * buffer_address(object, writable) -> (address, bytes) of an object with the
- * buffer protocol. */
+/* Functions of the module, as they are called in Python: last_error() -> the
+ * calling thread's last error as a tuple (code, flags, prov_errno, rail, peer,
+ * provider, text, hint); buffer_address(object, writable) -> (address, bytes)
+ * of an object with the buffer protocol. */
 PyObject *py_last_error(PyObject *module, PyObject *none);
 PyObject *py_buffer_address(PyObject *module, PyObject *args);
 
-/* Removes the notifications that have arrived from the queue. Returns a list of
+/* Removes all received notifications from the queue. Returns a list of tuples
  * (name, text). */
 PyObject *py_take_notifications(transfer_engine_t engine);
 

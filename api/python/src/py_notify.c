@@ -2,8 +2,8 @@
 /* Methods of Handle: notifications of strings and of bytes. */
 #include "py_handle.h"
 
-/* Greatest number of notifications that one call of te_notify_fetch()
- * returns. */
+/* Number of notifications that one call of te_notify_fetch() returns at
+ * most. */
 #define NOTIFY_FETCH 64
 
 /* notify(segment, name, text) -> code */
@@ -62,7 +62,8 @@ PyObject *handle_notify_binary(struct handle *self, PyObject *args)
 	return PyLong_FromLong(ret);
 }
 
-/* Appends the notifications to the list. */
+/* Appends the notifications to the list as tuples (name, bytes). Returns -1
+ * after an error. */
 static int notify_append(PyObject *list, const struct te_notification *notes,
 			 size_t count)
 {
@@ -82,7 +83,7 @@ static int notify_append(PyObject *list, const struct te_notification *notes,
 	return 0;
 }
 
-/* fetch_binary() -> list of (name, bytes), or a code */
+/* fetch_binary() -> list of (name, bytes), or a negative code */
 PyObject *handle_fetch_binary(struct handle *self, PyObject *none)
 {
 	struct te_notification notes[NOTIFY_FETCH];

@@ -43,13 +43,15 @@ PyObject *handle_prepare(struct handle *self, PyObject *args)
 	return PyLong_FromUnsignedLongLong(made);
 }
 
-/* Indices of pieces in the form that the C API accepts. */
+/* The argument "indices" as an array for the C API. */
 struct indices {
 	const uint32_t *value; /* indices; NULL: all pieces */
 	Py_ssize_t count;
-	Py_buffer view;		/* buffer of the object that holds the indices,
-				 * or */
-	uint32_t *copy;		/* a copy of the indices */
+	Py_buffer view;		/* buffer that contains the indices, if the
+				 * argument has the right type; otherwise
+				 * unused */
+	uint32_t *copy;		/* copy of the indices, if `view` is not used;
+				 * otherwise NULL */
 };
 
 static void indices_free(struct indices *in)
@@ -59,7 +61,8 @@ static void indices_free(struct indices *in)
 	free(in->copy);
 }
 
-/* Copies the indices from a sequence of integers. */
+/* Copies the indices from a sequence of integers. Returns -1 with an exception
+ * after an error. */
 static int indices_copy(struct indices *in, PyObject *object)
 {
 	struct py_u64s list = { 0 };
@@ -90,9 +93,9 @@ out:
 	return ret;
 }
 
-/* Returns true if the object is an array of unsigned 32-bit integers, such as
- * array.array("I") or an array of numpy.uint32. Such an array is used without a
- * copy. */
+/* Uses the object's buffer without a copy, and returns true, if the object is
+ * an array of unsigned 32-bit integers, such as array.array("I") or an array of
+ * numpy.uint32. Otherwise returns false. */
 static bool indices_view(struct indices *in, PyObject *object)
 {
 	const char *format;
@@ -115,8 +118,9 @@ static bool indices_view(struct indices *in, PyObject *object)
 }
 
 /*
- * submit_prepared(batch, list, indices or None, cookie) -> (code, checked): code is
- * 0 or negative, checked has the bits of TE_PREPARED_….
+ * submit_prepared(batch, list, indices or None, cookie) -> (code, checked):
+ * code is 0 or negative; checked is *checked of te_submit_prepared, bits
+ * TE_PREPARED_….
  */
 PyObject *handle_submit_prepared(struct handle *self, PyObject *args)
 {

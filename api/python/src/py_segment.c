@@ -5,13 +5,13 @@
 
 #include "py_handle.h"
 
-/* Greatest number of ended batches that one call of te_ended_batches()
- * returns. */
+/* Number of ended batches that one call of te_ended_batches() returns at
+ * most. */
 #define ENDED_FETCH 64
 
 /* --- descriptors --------------------------------------------------------- */
 
-/* export() -> bytes, or a code */
+/* export() -> bytes, or a negative code */
 PyObject *handle_export(struct handle *self, PyObject *none)
 {
 	PyObject *result;
@@ -90,7 +90,7 @@ static PyObject *segment_path(const struct te_path *p)
 		p->why_not_local);
 }
 
-/* paths(segment, location or None) -> list of dict, or a code */
+/* paths(segment, location or None) -> list of dict, or a negative code */
 PyObject *handle_paths(struct handle *self, PyObject *args)
 {
 	struct te_path *all = NULL;
@@ -159,7 +159,8 @@ PyObject *handle_event_fd(struct handle *self, PyObject *none)
 	return PyLong_FromLong(te_event_fd(self->engine));
 }
 
-/* ended() -> list of (batch, status, bytes, cookie, tasks), or a code */
+/* ended() -> list of (batch, status, bytes, cookie, tasks), or a negative
+ * code */
 PyObject *handle_ended(struct handle *self, PyObject *none)
 {
 	struct te_ended all[ENDED_FETCH];

@@ -23,7 +23,8 @@ PyObject *handle_alloc_batch(struct handle *self, PyObject *args)
 
 typedef int (*batch_fn)(transfer_engine_t engine, batch_id_t batch);
 
-/* Calls a function whose only argument is a batch. Returns its code. */
+/* Calls a function of the C API whose only argument, after the engine, is a
+ * batch. Returns its code. */
 static PyObject *batch_call(struct handle *self, PyObject *args, batch_fn call)
 {
 	uint64_t batch;
@@ -72,9 +73,9 @@ PyObject *handle_limit_batch(struct handle *self, PyObject *args)
 	return PyLong_FromLong(ret);
 }
 
-/* tasks(batch, count) -> the first count tasks, as the bytes of an array of
- * struct te_task. Returns fewer tasks if the batch has fewer or does not
- * exist. */
+/* tasks(batch, count) -> the first "count" tasks of the batch, as the bytes of
+ * an array of struct te_task. Returns fewer tasks if the batch has fewer, and
+ * none if it does not exist. */
 PyObject *handle_tasks(struct handle *self, PyObject *args)
 {
 	struct te_task *tasks;
@@ -97,7 +98,7 @@ PyObject *handle_tasks(struct handle *self, PyObject *args)
 	return bytes;
 }
 
-/* task_error(batch, task) -> record */
+/* task_error(batch, task) -> error record as a tuple */
 PyObject *handle_task_error(struct handle *self, PyObject *args)
 {
 	struct te_error e = { 0 };
@@ -111,8 +112,8 @@ PyObject *handle_task_error(struct handle *self, PyObject *args)
 
 /* --- waiting ------------------------------------------------------------- */
 
-/* wait(batch, timeout_us) -> (status, bytes), None if the time has passed, or
- * a code */
+/* wait(batch, timeout_us) -> (status, bytes); None if the time has passed; or a
+ * positive code */
 PyObject *handle_wait(struct handle *self, PyObject *args)
 {
 	struct transfer_status s = { 0 };
@@ -160,7 +161,8 @@ PyObject *handle_wait_any(struct handle *self, PyObject *args)
 
 /* --- ranges -------------------------------------------------------------- */
 
-/* An array of memory ranges, made from tuples of (address, bytes). */
+/* Local or remote memory ranges, converted from a tuple of pairs (address,
+ * bytes). */
 struct ranges {
 	struct te_remote *value;
 	size_t count;
@@ -174,7 +176,8 @@ static void ranges_free(struct ranges *r)
 	free(r->value);
 }
 
-/* Appends the pairs of a tuple. The array must have room for them. */
+/* Appends the pairs (address, bytes) of a tuple to an array that is large
+ * enough for them. Returns -1 after an error. */
 static int ranges_add(struct ranges *r, PyObject *tuple)
 {
 	Py_ssize_t n = PyTuple_Size(tuple), i;
@@ -190,7 +193,7 @@ static int ranges_add(struct ranges *r, PyObject *tuple)
 	return 0;
 }
 
-/* Allocates room for n ranges. */
+/* Allocates an array for n ranges. Returns -1 after an error. */
 static int ranges_room(struct ranges *r, size_t n)
 {
 	r->value = calloc(n + 1, sizeof(*r->value));
@@ -202,13 +205,15 @@ static int ranges_room(struct ranges *r, size_t n)
 
 /* --- requests ------------------------------------------------------------ */
 
-/* The requests of submit(). */
+/* The requests of submit(). Both arrays contain all of them; which one is used
+ * depends on whether the submission has a notification. */
 struct requests {
 	struct te_request *value;
-	struct transfer_request *plain; /* requests of a submission with a
-					 * notification */
+	struct transfer_request *plain; /* used if there is a notification, for
+					 * submitTransferWithNotify */
 	Py_ssize_t count;
-	struct ranges local, remote; /* ranges of all requests */
+	struct ranges local, remote; /* ranges of all requests, to which `value`
+				      * refers */
 };
 
 static void requests_free(struct requests *r)
@@ -251,7 +256,8 @@ static int requests_room(struct requests *r, PyObject *list)
 	return -1;
 }
 
-/* Fills in request i. */
+/* Fills in element i of both arrays from a tuple of submit(). Returns -1 after
+ * an error. */
 static int requests_fill(struct requests *r, Py_ssize_t i, PyObject *item)
 {
 	size_t local = r->local.count, remote = r->remote.count;
@@ -319,23 +325,24 @@ out:
 /* --- blocking transfers -------------------------------------------------- */
 
 /*
- * One call of transfer(). It does what te_readv(3) and te_writev(3) do. It does
- * not call these functions: they do not return when a signal arrives, and their
- * result does not show whether the request was refused or the transfer has
- * failed.
+ * One call of transfer(), which does what te_readv(3) and te_writev(3) do. It
+ * does not call these functions, because they do not return when a signal
+ * arrives, and their result does not show whether the request was refused or
+ * the transfer has failed.
  */
 struct blocking {
 	struct ranges local, remote;
-	struct transfer_request *part; /* requests, each contiguous on both
-					* sides */
+	struct transfer_request *part; /* requests, each for a part that is
+					* contiguous on both sides */
 	size_t parts;
 	batch_id_t batch;
 	struct transfer_status status;
-	struct te_error error; /* valid if the status is not
+	struct te_error error; /* error record; valid if the status is not
 				* COMPLETED */
 };
 
-/* Divides the ranges into parts that are contiguous on both sides. */
+/* Divides the ranges into parts that are contiguous on both sides, and fills in
+ * one request for each part. Returns -1 after an error. */
 static int blocking_divide(struct blocking *b, int opcode, int segment)
 {
 	struct te_remote *l = b->local.value, *r = b->remote.value;
@@ -381,7 +388,7 @@ static int blocking_divide(struct blocking *b, int opcode, int segment)
 	return -1;
 }
 
-/* Copies the error record of the first task that has the status of the
+/* Copies the error record of the first task whose status is that of the
  * batch. */
 static void blocking_record(struct blocking *b, transfer_engine_t engine)
 {
@@ -398,8 +405,8 @@ static void blocking_record(struct blocking *b, transfer_engine_t engine)
 	te_task_error(engine, b->batch, i, &b->error, sizeof(b->error));
 }
 
-/* Submits the parts and waits for their end. Returns 0 or a positive code. If a
- * signal handler has raised an exception, returns -1. */
+/* Submits the requests and waits for their end. Returns 0 or a positive code.
+ * Returns -1 if a signal handler has raised an exception. */
 static int blocking_run(struct blocking *b, transfer_engine_t engine,
 			int64_t timeout_us)
 {

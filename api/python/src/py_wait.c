@@ -15,16 +15,17 @@ int64_t py_now_us(void)
 	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
 
-/* The object of a wait: one batch, or any of count batches. */
+/* What a call waits for: one batch, or any of several batches. */
 struct wait {
 	const batch_id_t *batches;
 	size_t count;
-	size_t *index;	/* NULL: wait for the only batch */
+	size_t *index;	/* receives the index of the batch that has ended; NULL:
+			 * wait for the only batch */
 	struct transfer_status *status;
 };
 
-/* Waits, and checks for signals from time to time. Returns what py_wait()
- * returns. */
+/* Waits as described by *w. Runs Python's signal handlers every PY_SIGNAL_US.
+ * Returns what py_wait() returns. */
 static int wait_for(transfer_engine_t engine, const struct wait *w,
 		    int64_t timeout_us)
 {
