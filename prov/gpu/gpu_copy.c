@@ -228,8 +228,8 @@ static void copy_fail(struct tei_gpu *ctx, struct gpu_context *c,
 
 /* --- a GPU that does not complete copies --------------------------------- */
 
-/* Returns true if no copy of the context has ended for slice_timeout_s, counted
- * from since or from the last end of a copy, whichever is later. */
+/* Returns true if no copy of the context has ended for slice_timeout_s. This
+ * time begins at "since", or at the last end of a copy if that was later. */
 static bool copy_stalled(const struct tei_gpu *ctx, const struct gpu_context *c,
 			 uint64_t since)
 {
@@ -265,8 +265,8 @@ static void copy_give_up_ring(struct tei_gpu *ctx, struct gpu_context *c,
 	for (i = 0; i < c->count; i++) {
 		copy = &c->ring[(c->first + i) % GPU_DEPTH];
 		if (!copy_stalled(ctx, c, copy->begun_ns))
-			break;		/* later copies are not overdue
-					 * either */
+			break;		/* later copies began later, so they are
+					 * not overdue */
 		if (copy->op)
 			op_time_out(ctx, copy->op, err);
 	}

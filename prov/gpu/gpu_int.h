@@ -22,8 +22,8 @@
 /* A copy in flight. */
 struct gpu_copy {
 	struct tei_gpu_op *op;		/* operation of the copy; NULL if the
-					 * operation has ended before the
-					 * copy */
+					 * operation ended while the copy is
+					 * still in flight */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
 	bool unmarked;			/* no event marks the end of this copy;
@@ -55,7 +55,8 @@ struct gpu_context {
 	 * opened */
 	struct gpu_copy ring[GPU_DEPTH];
 	uint32_t first, count;
-	uint64_t bytes;			/* bytes in flight */
+	uint64_t bytes;			/* total length of the copies in flight,
+					 * bytes */
 	uint64_t ended_ns;		/* time at which the last copy ended */
 };
 

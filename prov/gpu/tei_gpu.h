@@ -102,8 +102,8 @@ int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 void tei_gpu_mem_let_go(struct tei_gpu *ctx, uint64_t addr);
 
 /*
- * Returns true if no copy accesses [addr, addr + len). Abandoned copies count
- * too.
+ * Returns true if no copy, not even an abandoned one, accesses [addr, addr +
+ * len).
  */
 bool tei_gpu_mem_idle(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
 
@@ -127,7 +127,7 @@ enum tei_gpu_kind {
 /* Returns true if any GPU memory is registered. Takes no lock. */
 bool tei_gpu_any(struct tei_gpu *ctx);
 
-/* Returns the kind of [addr, addr + len). */
+/* Returns the kind of the memory [addr, addr + len). */
 enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 			       uint64_t len);
 
@@ -167,7 +167,8 @@ struct tei_gpu_op {
 	/* set by the caller, constant while submitted */
 	uint64_t dst, src;		/* addresses; at least one is GPU
 					 * memory */
-	uint64_t length;		/* bytes, at least 1 */
+	uint64_t length;		/* length of the copy, bytes, at least
+					 * 1 */
 	bool held;			/* the caller holds the GPU memory of
 					 * the operation (tei_gpu_mem_hold) */
 	tei_gpu_done_fn done;

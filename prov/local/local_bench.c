@@ -102,7 +102,8 @@ static bool bench_submit(struct bench *b, struct bench_op *t,
 	return !tei_local_submit(b->ctx, &t->op);
 }
 
-/* Returns the rate with depth operations in flight, bytes/s. */
+/* Returns the rate of operations, bytes/s, while "depth" of them are in
+ * flight. */
 static double bench_queued(struct bench *b, enum tei_local_opcode opcode,
 			   int depth)
 {

@@ -88,7 +88,7 @@ uint64_t local_owner(pid_t pid, uint64_t start_time)
 
 /*
  * Returns true if the owner of a slot is alive, or if that cannot be
- * determined. Checks the pidfd and not the state in /proc, because the main
+ * determined. Checks the pidfd and not the process state in /proc: the main
  * thread may be a zombie while another thread is still inside the kernel's
  * copy.
  */

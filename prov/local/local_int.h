@@ -79,7 +79,7 @@ struct tei_local {
 			       * not empty or the context is stopping */
 	pthread_cond_t ended; /* used with "lock"; signalled when an operation
 			       * has ended */
-	/* guarded by lock */
+	/* guarded by "lock" */
 	struct local_table table;
 	uint32_t adding; /* number of calls of tei_local_regions_adding with
 			  * "on" true whose matching call has not been made
@@ -146,8 +146,8 @@ struct local_ending {
 int local_guard(struct tei_local *ctx);
 
 /*
- * Fills err (may be NULL) and the thread's last error, and logs within the
- * context's rate limit. Returns code.
+ * Fills *err with an error record (err may be NULL), and the thread's last
+ * error. Logs it, within the context's rate limit. Returns code.
  */
 int local_fail(struct tei_local *ctx, struct tei_err *err, int code,
 	       const struct tei_local_peer *peer, int sys_errno,

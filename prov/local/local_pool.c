@@ -253,8 +253,8 @@ static size_t pool_gather(struct tei_local *ctx,
 }
 
 /* Handles an operation that was copied together with others. If all its bytes
- * were copied, ends it. Otherwise returns it to the queue. alone: then copy it
- * alone. */
+ * were copied, ends it. Otherwise returns it to the queue. alone: an operation
+ * that returns to the queue must then be copied alone. */
 static void pool_settle(struct tei_local *ctx, struct tei_local_op *op,
 			bool complete, bool alone) TEI_REQUIRES(ctx->lock)
 {

@@ -217,8 +217,8 @@ static bool regions_hide(struct tei_local *ctx, struct tei_local_range *ranges,
 
 /*
  * Waits for the copies by other processes, and for those that calls such as
- * tei_local_copy make on the calling thread. Called after a publication without
- * the hidden regions.
+ * tei_local_copy make on the calling thread. Called when the table has been
+ * published without the hidden regions.
  */
 static void regions_drain(struct tei_local *ctx, struct tei_local_range *ranges,
 			  size_t count, uint64_t deadline_ns)

@@ -3,28 +3,28 @@
  * Registration tables (struct local_shared_table): memory through which both
  * ends of a copy coordinate without messages.
  *
- * A context has two with the same layout: a private one for copies within its
- * process, and a shared one in a memfd for other processes. The latter is
- * mapped at the address in the identity. Initiators open it as /proc/PID/fd/N,
- * for which the kernel requires ptrace access. They check that it is a tmpfs
- * file, sealed against growing and shrinking so that no access can fault, and
- * map its region tables read-only and its copy slots writable. It also holds a
- * magic number and the incarnation, which initiators read to verify the
- * process.
+ * A context has two of them with the same layout: a private table for copies
+ * within its process, and a shared table in a memfd for other processes. The
+ * owner has mapped the shared table at the address that its identity states.
+ * Initiators open the memfd as /proc/PID/fd/N, for which the kernel requires
+ * ptrace access. They check that it is a tmpfs file, sealed against growing and
+ * shrinking so that no access can fault, and map its region tables read-only
+ * and its copy slots writable. The shared table also holds a magic number and
+ * the incarnation, which initiators read to verify the process.
  *
  * Region tables. Regions are grouped in blocks. An index lists the current
  * blocks, sorted by address. There are two indexes; bit 0 of the generation
  * selects the current one. To publish a change, the target writes each changed
- * block to a place that no current index lists, writes the other index, and
- * then stores generation + 1. So a change costs one block and the index,
- * independent of the number of regions. A target that is stopped at any point,
- * even during a registration, leaves a valid table. A reader searches the index
- * that the generation selects, then one block, then reads the generation again.
- * Words are stored with release and loaded with acquire semantics, so readers
- * that see a word of a later table also see the later generation, and search
- * again. A place that was used only by the previous generation is rewritten
- * only after the next generation has been stored; readers of the old generation
- * then search again anyway.
+ * block to memory that the current index does not list, writes the other index,
+ * and then stores generation + 1. So a change writes one block and the index,
+ * however many regions there are. A target that is stopped at any point, even
+ * during a registration, leaves a valid table. A reader searches the index that
+ * the generation selects, then one block, then reads the generation again, and
+ * searches again if it has changed. Words are stored with release and loaded
+ * with acquire semantics, so readers that see a word of a later table also see
+ * the later generation. Memory of a block that only the previous generation
+ * used is rewritten only after the next generation has been stored; readers of
+ * the old generation then search again anyway.
  *
  * Copy slots. Target and initiator use Dekker's algorithm:
  *
@@ -36,15 +36,15 @@
  *
  * I1, I2, T1 and T2 are sequentially consistent: either I2 sees T1 and the
  * piece is refused, or T2 sees I1 and waits for I4. A slot that was seen clear
- * once after T1, or whose count of uses has increased since, need not be read
- * again: a later claim of it is refused at I2. So the scan only moves forward
- * and cannot starve. If the wait reaches its deadline, the region is published
- * again.
+ * once after T1, or whose count of uses has increased since then, need not be
+ * read again: a piece that claims this slot later is refused at I2. So T2 reads
+ * each slot until this is the case and never returns to an earlier slot. If the
+ * wait reaches its deadline, the region is published again.
  *
- * The owner of a slot is one word, made of pid and start time and set by one
- * compare-and-swap, so a process that dies at any moment leaves an identifiable
- * owner. Any process may free the slot of a dead owner. The pidfd reports death
- * only after the last thread has left the kernel, and therefore after the copy.
+ * The owner of a slot is one word that consists of a pid and a start time. One
+ * compare-and-swap sets it, so the slots of a process name the process even if
+ * it dies. Any process may free the slot of a dead owner. The pidfd reports the
+ * death only after the last thread has left the kernel, so after the copy.
  * The range of a freed slot may be stale until the next owner has armed it; the
  * only effect is that the target waits for that owner. A stopped owner counts
  * as alive, because its thread may be between I2 and I3. A process that calls
@@ -52,11 +52,12 @@
  * ends.
  *
  * Any process with ptrace access can overwrite the shared registration tables,
- * our own included. Therefore counts and indexes read from them are clamped,
- * and addresses in them are never dereferenced: the addresses to copy come from
- * the caller and are only compared with the region tables. The authoritative
- * table of the target is the heap array in the context; copies within the
- * process are checked against the private registration table.
+ * that of this process, too. Therefore counts and indexes that are read from
+ * them are clamped to their limits, and addresses in them are never
+ * dereferenced: the addresses to copy come from the caller and are only
+ * compared with the region tables. The authoritative table of the target is the
+ * heap array in the context; copies within the process are checked against the
+ * private registration table.
  */
 #include <errno.h>
 #include <fcntl.h>

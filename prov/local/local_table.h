@@ -33,9 +33,9 @@
 struct local_slot {
 	_Atomic uint64_t owner;		/* result of local_owner for the owner;
 					 * 0 if the slot is free */
-	_Atomic uint64_t base[2];	/* start of each range in use */
-	_Atomic uint64_t end[2];	/* end of each range in use; end[0] is
-					 * stored last and makes the slot
+	_Atomic uint64_t base[2];	/* start of each of the two ranges */
+	_Atomic uint64_t end[2];	/* end of each of the two ranges; end[0]
+					 * is stored last and makes the slot
 					 * valid */
 	_Atomic uint64_t uses;		/* number of earlier uses of the slot;
 					 * the present use is not counted */
@@ -59,8 +59,8 @@ struct local_head {
 };
 
 /*
- * One entry of an index: the start of a block's first region, and the position
- * of the block.
+ * One entry of an index: describes a block by the start of its first region and
+ * by its position.
  */
 struct local_entry_block {
 	_Atomic uint64_t base;
@@ -134,9 +134,9 @@ struct local_block {
 					 * published */
 };
 
-/* Guarded by the context's lock. */
+/* The regions of a context. Guarded by the context's lock. */
 struct local_table {
-	struct local_block *blocks;	/* sorted by address */
+	struct local_block *blocks;	/* array of blocks, sorted by address */
 	uint32_t nblocks;		/* number of blocks in use */
 	uint32_t room;			/* number of allocated entries of
 					 * "blocks" */

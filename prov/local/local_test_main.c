@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * local_test [PATTERN]	runs the tests
- * local_test --bench	rates of copies compared with memcpy of the same blocks
- * local_test --bench-huge	the same in huge pages
+ * local_test --bench	prints rates of copies compared with memcpy
+ * local_test --bench-huge	these rates with memory in huge pages
  * local_test --agent N	the second process of the tests; uses descriptor N
  */
 #include <stdlib.h>

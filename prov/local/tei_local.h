@@ -4,8 +4,8 @@
 
 /*
  * Copies within this process (memcpy) and between processes of this host
- * (process_vm_readv and process_vm_writev). The target's threads are not
- * involved: an idle or stopped target costs nothing and delays nothing.
+ * (process_vm_readv and process_vm_writev). The target's threads take no part,
+ * so a target that is idle or stopped delays no copy.
  *
  * Threads: every call may be made from any thread. A done callback may call
  * only tei_local_submit, tei_local_copy, tei_local_atomic and tei_local_stats.
@@ -130,14 +130,14 @@ void tei_local_regions_adding(struct tei_local *ctx, bool on);
  * Removes the region that starts at base and has length len; len 0 matches any
  * length. When it returns 0, no copy by this process (as source or target) or
  * by another process accesses the region, now or later. Operations of this
- * process on it have ended and their done callbacks have returned; pieces of
- * other processes have ended or are refused.
+ * process on the region have ended and their done callbacks have returned;
+ * pieces of other processes have ended or are refused.
  *
- * Blocks until then, or until deadline_ns. At the deadline returns
- * TEI_ERR_BUSY, and the region stays registered. A dead process does not delay
- * the call; a process that is stopped while it copies a piece does. Returns
- * TEI_ERR_NOT_REGISTERED if there is no such region or another thread is
- * removing it.
+ * Blocks until the region is removed, or until deadline_ns. At the deadline
+ * returns TEI_ERR_BUSY, and the region stays registered. A dead process does
+ * not delay the call; a process that is stopped while it copies a piece does.
+ * Returns TEI_ERR_NOT_REGISTERED if there is no such region or another thread
+ * is removing it.
  */
 int tei_local_region_remove(struct tei_local *ctx, const void *base,
 			    uint64_t len, uint64_t deadline_ns);
@@ -300,16 +300,17 @@ struct tei_local_op {
 };
 
 /*
- * Queues op for the copy threads. They take pieces of at most TEI_LOCAL_PIECE
- * bytes from one operation after the other, so a small operation waits for at
- * most one piece per thread, and all threads may work on a large one. A thread
- * copies successive small operations for the same process together. Never
- * blocks on a copy. The first calls start threads, which allocates memory.
+ * Queues op for the copy threads. The threads take pieces of at most
+ * TEI_LOCAL_PIECE bytes from the operations by turns. So a small operation
+ * waits for at most one piece per thread, and all threads may work on a large
+ * one. A thread copies successive small operations for the same process
+ * together. The call never waits for a copy. The first calls start threads and
+ * so allocate memory.
  *
  * Returns 0 if done will be called, possibly before the call returns. Otherwise
  * done is not called, and the result is TEI_ERR_INVALID, TEI_ERR_NOT_REGISTERED
- * (the target range, or local if it must be registered), TEI_ERR_MEMORY, or
- * TEI_ERR_CONTEXT (forked child, or the context is closing).
+ * (the target range, or the local range if op->registered is set),
+ * TEI_ERR_MEMORY, or TEI_ERR_CONTEXT (forked child, or the context is closing).
  *
  * Codes of done: TEI_ERR_NOT_REGISTERED (range not registered at the target, or
  * no longer), TEI_ERR_CONTEXT (the peer has ended or its memory is unmapped),
@@ -375,8 +376,8 @@ bool tei_local_progress(struct tei_local *ctx);
 /* ---- numbers ---------------------------------------------------------- */
 
 /*
- * Counters since tei_local_init. Each counter is exact, but they are not read
- * at the same moment.
+ * Counters since tei_local_init. Each counter is exact, but the counters are
+ * not read at the same moment.
  */
 struct tei_local_counters {
 	uint64_t tx_bytes;	/* bytes copied by writes */

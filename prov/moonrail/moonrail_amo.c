@@ -294,8 +294,8 @@ void moonrail_amo_run(enum fi_datatype type, enum fi_op op, void *addr,
 	union amo_number was, now, a, c;
 	size_t size = amo_sizes[type], step;
 
-	/* the processor accesses aligned elements atomically; for other
-	 * elements, the caller's lock has this effect */
+	/* accesses to aligned elements are atomic; accesses to other elements
+	 * are atomic only because of the lock that the caller holds */
 	step = (uintptr_t)addr % size ? 0 : size;
 	memset(&was, 0, sizeof(was));
 	memset(&a, 0, sizeof(a));

@@ -7,9 +7,10 @@
  * buffers pass. The buffers are blocks of a pool (prov/rail/tei_rail_bounce.h)
  * that domain->lock guards.
  *
- * Moves use blocks of slabs; those that are larger than the largest size use
- * separate blocks. A sent message that its receiver reads has a separate block,
- * which is dirty if the receiver never acknowledges the message.
+ * A move uses a block of a slab, or a separate block if it is larger than the
+ * largest block of a slab. A sent message that its receiver reads has a
+ * separate block, which becomes dirty if the receiver never acknowledges the
+ * message.
  */
 
 #include <pthread.h>
@@ -46,7 +47,8 @@ struct moonrail_bounces {
 	struct tei_list deferred;	/* list of
 					 * moonrail_deferred_move.link */
 
-	struct tei_mutex lock;		/* guards the fields below; a leaf */
+	struct tei_mutex lock;		/* a leaf lock; guards the fields
+					 * below */
 	pthread_cond_t cond;
 	bool work, stop;
 };

@@ -90,9 +90,9 @@ static void cq_drop_first(struct moonrail_cq *cq)
 	__atomic_store_n(&cq->n, cq->n - 1, __ATOMIC_RELEASE);
 }
 
-/* Reads completions. Each entry format is a prefix of the next larger one.
- * Errors keep their place among the completions, because an error may return a
- * buffer to which earlier completions refer. */
+/* Reads up to count completions into buf. Each entry format is a prefix of the
+ * next larger one. Errors keep their place among the completions, because an
+ * error may return a buffer to which earlier completions refer. */
 static ssize_t cq_take(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 	TEI_REQUIRES(moonrail_held)
@@ -235,7 +235,8 @@ static bool cq_woken(struct moonrail_cq *cq) TEI_REQUIRES(moonrail_held)
 	return woken;
 }
 
-/* Polls for a while, then sleeps while the progress thread polls the lanes. */
+/* Reads completions. If there are none, polls for a while, then sleeps while
+ * the progress thread polls the lanes. */
 static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
 			    fi_addr_t *src, const void *cond, int timeout)
 {

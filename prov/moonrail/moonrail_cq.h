@@ -26,9 +26,9 @@ struct moonrail_entry {
 	fi_addr_t src;
 	int err;
 	uint64_t cntr, nth;		/* id of the counter that has counted
-					 * this error, and the number of the
-					 * error at that counter; 0 if no
-					 * counter has */
+					 * this error, and number of the error
+					 * at that counter; both are 0 if no
+					 * counter has counted it */
 };
 
 /* Created by fi_cq_open, freed by fi_close. domain->lock guards all fields
@@ -41,8 +41,9 @@ struct moonrail_cq {
 	bool woken;			/* fi_cq_signal was called */
 	uint32_t refs;			/* number of endpoints and poll sets
 					 * that use the queue */
-	struct moonrail_entry *ring;	/* completions and errors in order;
-					 * grows */
+	struct moonrail_entry *ring;	/* ring buffer of completions and
+					 * errors, in order of arrival; grows
+					 * when it is full */
 	uint32_t head, cap;
 	uint32_t n;			/* number of entries in ring; may be
 					 * read without the lock */
@@ -62,7 +63,7 @@ struct moonrail_cntr {
 	uint64_t id;
 	/* read without a lock, changed under domain->lock */
 	uint64_t value, errors;
-	/* domain->lock */
+	/* guarded by domain->lock */
 	struct tei_list link;		/* in domain->cntrs */
 	uint64_t known_errors;		/* number of errors that the application
 					 * already knows */

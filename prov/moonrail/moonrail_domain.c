@@ -28,10 +28,11 @@
 #include "util/secret.h"
 #include "util/settings.h"
 
-#define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* longest drain of the lanes in
-						 * fi_close */
-#define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)	/* longest wait to send ACKs in
-						 * fi_close */
+#define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* longest time for which
+						 * fi_close drains the lanes */
+#define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)	/* longest time for which
+						 * fi_close tries to send
+						 * ACKs */
 
 /* Returns true if addr is a loopback address. Writes the IP address to "text"
  * and the port number to *port. */
@@ -142,7 +143,7 @@ static const char *domain_lacks(struct moonrail_domain *d, bool named)
 	return "the requested source address";
 }
 
-/* The choice of a domain's rails. */
+/* The rails that are chosen for a domain. */
 struct domain_rails {
 	const char *devices;		/* names separated by commas; "" means
 					 * all devices */

@@ -54,21 +54,23 @@ struct moonrail_inbox_ops {
  * wait for a change. */
 struct moonrail_inbox {
 	const struct moonrail_inbox_ops *ops; /* fixed */
-	struct tei_mutex lock;		/* guards messages and tasks; a leaf */
+	struct tei_mutex lock;		/* a leaf lock; guards messages and
+					 * tasks */
 	struct tei_list messages;	/* list of tei_rail_message.link */
 	struct tei_list tasks;		/* list of moonrail_task.link */
 	pthread_cond_t cond;		/* signalled when the member "events"
 					 * has changed */
 	/* atomic */
-	uint32_t sleepers;		/* threads that wait on cond */
+	uint32_t sleepers;		/* number of threads that wait on
+					 * cond */
 	uint32_t n;			/* number of elements in messages and
 					 * tasks */
 	uint64_t events;		/* number of completions and other
 					 * changes so far */
 };
 
-/* Handles a message of the stream of a peer. Returns false if there is no room
- * or memory for the message now; the sender repeats the message. */
+/* Handles a message of the stream of a peer. Returns false if the message
+ * cannot be accepted now, or if memory is short; the sender then repeats it. */
 typedef bool (*moonrail_message_fn)(struct moonrail_peer *peer,
 				    const struct moonrail_wire *w,
 				    const uint8_t *payload, uint32_t len);
@@ -84,8 +86,9 @@ struct moonrail_domain {
 	struct moonrail_policies policies;
 	struct tei_rail_dp *dp;
 	uint64_t incarnation;
-	bool virt_addr, prov_key;	/* properties of the domain's keys, from
-					 * mr_mode */
+	bool virt_addr, prov_key;	/* virt_addr: keys are used with virtual
+					 * addresses; prov_key: the provider
+					 * chooses the keys */
 	uint32_t format;		/* addr_format of the domain's
 					 * addresses */
 	struct moonrail_name source;	/* address of the only local rail to
@@ -109,16 +112,16 @@ struct moonrail_domain {
 	struct tei_list peers;		/* list of moonrail_peer.link */
 	struct tei_list idle;		/* list of moonrail_peer.idle_link:
 					 * peers that may have become unused */
-	struct tei_list known[MOONRAIL_HASH]; /* peers whose incarnation is
-					       * known, hashed by it:
-					       * moonrail_peer.hash_link */
+	/* lists of moonrail_peer.hash_link: peers whose incarnation is known,
+	 * hashed by incarnation */
+	struct tei_list known[MOONRAIL_HASH];
 	struct tei_list eps;		/* list of moonrail_ep.link */
 	struct tei_list cntrs;		/* list of moonrail_cntr.link */
-	struct tei_list mrs[MOONRAIL_HASH]; /* hashed by key:
-					     * moonrail_mr.link */
-	struct tei_list keys[MOONRAIL_HASH]; /* keys of peers, hashed by peer
-					      * and key:
-					      * moonrail_key.hash_link */
+	/* lists of moonrail_mr.link, hashed by key */
+	struct tei_list mrs[MOONRAIL_HASH];
+	/* lists of moonrail_key.hash_link: keys of peers, hashed by peer and
+	 * key */
+	struct tei_list keys[MOONRAIL_HASH];
 	struct tei_range_table pins;	     /* table of moonrail_pin.range */
 	uint32_t nunregistering;	/* number of pinned ranges that were
 					 * removed from pins and are not

@@ -21,8 +21,9 @@
 #include "util/clock.h"
 #include "util/list.h"
 
-#define EP_FLUSH_NS	(2 * TEI_NS_PER_SEC)	/* longest wait for messages in
-						 * fi_close */
+#define EP_FLUSH_NS	(2 * TEI_NS_PER_SEC)	/* longest wait in fi_close for
+						 * acknowledgements of
+						 * messages */
 
 static struct moonrail_ep *ep_of(struct fid *fid)
 {

@@ -49,9 +49,9 @@ struct moonrail_ep {
 					 * that the hints request; fixed */
 	bool enabled, closing;
 	size_t min_multi;
-	uint32_t ntx, nrx;		/* ntx: operations under way, without
-					 * receives; nrx: posted receives under
-					 * way */
+	uint32_t ntx, nrx;		/* ntx: number of operations under way
+					 * that are not receives; nrx: number of
+					 * receives under way */
 	uint32_t busy;			/* number of operations that cannot
 					 * complete yet, because they wait for a
 					 * task, a bounce buffer or a read-back

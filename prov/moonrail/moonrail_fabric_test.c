@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The objects that one thread closes last. */
+/* The objects that a second thread closes, as the last user. */
 struct fabric_user {
 	struct fid_eq *eq;
 	struct fid_av *av;

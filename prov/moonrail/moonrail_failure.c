@@ -30,7 +30,8 @@
  * any longer (FAILURE_READ_NS).
  */
 
-/* MOONRAIL_CONTACT_NS and some time in which a read can end, ns. */
+/* Time for which announced buffers are kept after such a failure, ns:
+ * MOONRAIL_CONTACT_NS, and some time in which a read can end. */
 #define FAILURE_READ_NS	(1000 * TEI_NS_PER_MS)
 
 void moonrail_peer_end_waiting(struct moonrail_peer *p)

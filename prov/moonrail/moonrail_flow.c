@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Flow control for backpressured endpoints, which hold as many unexpected
- * messages as they may.
+ * Flow control for backpressured endpoints: endpoints whose unexpected messages
+ * have reached the limit MOONRAIL_UNEXPECTED_MAX.
  *
  * The receiver: messages that the stream has delivered are still accepted, up
  * to two windows of each sender. So later messages of the stream can arrive:
@@ -12,13 +12,14 @@
  * The sender blocks messages for the endpoints of the list. Blocked messages
  * keep their order and have no number in the stream. They are queued when a
  * list arrives without their endpoint. The receiver removes an endpoint from a
- * sender's list when the endpoint has room again, or when all messages that it
- * accepted from this sender over the limit have been received: the next posted
- * receive may be for this sender, while messages of another sender fill the
- * endpoint. While a sender has blocked messages, it sends PINGs to obtain a
- * new list.
+ * sender's list when the endpoint is below the limit again. The receiver also
+ * removes it when a receive has taken all excess messages of this sender: the
+ * next posted receive may be for this sender, while messages of another sender
+ * fill the endpoint. While a sender has blocked messages, it sends PINGs to
+ * obtain a new list.
  *
- * Senders of the same domain have no stream. If the endpoint is at both limits,
+ * Senders of the same domain have no stream. If the endpoint is above the limit
+ * and has also accepted MOONRAIL_EXCESS_MAX excess messages of the domain,
  * their calls return -FI_EAGAIN.
  */
 #include <stdlib.h>

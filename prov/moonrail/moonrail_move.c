@@ -31,7 +31,7 @@ struct move_plan {
 	enum moonrail_policy_kind kind;
 	uint8_t rail;			/* 1 + index of the rail that carries
 					 * undivided tasks; 0 means any rail */
-	uint32_t n;			/* tasks created so far */
+	uint32_t n;			/* number of tasks created so far */
 };
 
 /* Executes a task whose target is this domain itself: copies the bytes within

@@ -355,8 +355,8 @@ out:
 }
 
 /*
- * Refuses memory that is not mapped, or is mapped with PROT_NONE. An access of
- * a peer would kill this process, or break a connection that other
+ * Refuses memory that is not mapped, or is mapped with PROT_NONE: an access of
+ * a peer to it would kill this process, or break a connection that other
  * registrations use too.
  */
 static int mr_check_mapped(const char *addr, size_t len)

@@ -57,15 +57,15 @@ struct moonrail_peer_ops {
 	uint64_t preferred_ns;		/* time until which other classes are
 					 * refused, ns, CLOCK_MONOTONIC; 0 if no
 					 * class is preferred */
-	struct tei_list waiting;	/* moonrail_op.link: sends and atomics
-					 * that wait for a FIN or an
+	struct tei_list waiting;	/* list of moonrail_op.link: sends and
+					 * atomics that wait for a FIN or an
 					 * ATOMIC_REP */
-	struct tei_list waiting_for_key; /* moonrail_op.link: operations that
-					  * wait for a key */
+	struct tei_list waiting_for_key; /* list of moonrail_op.link: operations
+					  * that wait for a key */
 	uint32_t reading;		/* number of short announced messages
 					 * that are being read */
-	struct tei_list checking;	/* moonrail_op.link: receives whose
-					 * message has been read and whose
+	struct tei_list checking;	/* list of moonrail_op.link: receives
+					 * whose message has been read and whose
 					 * read-back check is not answered */
 };
 
@@ -156,10 +156,10 @@ struct moonrail_peer_fin {
 };
 
 /*
- * Another domain, or this domain itself. Created when the domain is first
- * mentioned. moonrail_leave frees the peer when nothing uses it and its streams
- * are no longer needed (peer_is_unneeded); otherwise the peer is freed with the
- * domain. domain->lock guards all fields.
+ * Another domain, or this domain itself. Created when an address or a message
+ * first refers to the domain. moonrail_leave frees the peer when nothing uses
+ * it and its streams are no longer needed (peer_is_unneeded); otherwise the
+ * peer is freed with the domain. domain->lock guards all fields.
  */
 struct moonrail_peer {
 	struct tei_list link;
@@ -206,8 +206,8 @@ struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 struct moonrail_peer *moonrail_peer_find(struct moonrail_domain *d,
 					 uint64_t inc)
 	TEI_REQUIRES(moonrail_held);
-/* Creates a peer. Takes ownership of the reference rail; NULL means this domain
- * itself. inc is the incarnation, or 0 if it is not known. */
+/* Creates a peer. Takes ownership of the reference "rail"; NULL means that the
+ * peer is this domain itself. inc: the incarnation, or 0 if it is not known. */
 struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
 					struct tei_rail_peer *rail)
 	TEI_REQUIRES(moonrail_held);
@@ -230,13 +230,15 @@ void moonrail_peer_free_all(struct moonrail_domain *d);
 /* Returns the known peer if this peer is a resolver that has found one;
  * otherwise the peer itself. */
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *peer);
-/* Returns true if the peer probably still receives the messages that are sent
- * to it: nothing says that it has failed or is silent. */
+/* Returns true if the peer probably receives the messages that are sent to it:
+ * it has not failed, or it has timed out and something has been received from
+ * it since then. */
 static inline bool moonrail_peer_receives(const struct moonrail_peer *peer)
 {
 	return !peer->err || (peer->resumes && !peer->silent);
 }
-/* Returns true if the streams of the peer are in use. */
+/* Returns true if the streams of the peer have not ended: the peer has not
+ * failed, or it has timed out and may resume. */
 static inline bool moonrail_peer_lives(const struct moonrail_peer *peer)
 {
 	return !peer->err || peer->resumes;

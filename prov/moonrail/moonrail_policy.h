@@ -27,8 +27,8 @@ enum moonrail_policy_kind {
 };
 
 struct moonrail_policy {
-	uint64_t max;			/* largest operation of this entry,
-					 * bytes */
+	uint64_t max;			/* largest operation to which this entry
+					 * applies, bytes */
 	enum moonrail_policy_kind kind;
 };
 

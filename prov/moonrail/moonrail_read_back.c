@@ -39,8 +39,8 @@ void moonrail_read_back_send(struct moonrail_op *op)
 	}
 	o->wire.id = op->id;
 	tei_list_add_tail(&p->ops.checking, &op->link);
-	if (p->silent)			/* a read of the peer's memory has just
-					 * succeeded */
+	if (p->silent)			/* the peer is not silent: a read of its
+					 * memory has just succeeded */
 		moonrail_peer_resume(p);
 	moonrail_stream_send(p, o);
 }

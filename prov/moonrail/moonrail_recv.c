@@ -421,7 +421,8 @@ static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 	in->len = s->len;
 }
 
-/* Matches a posted receive with the unexpected messages that are waiting. */
+/* Matches a posted receive with unexpected messages: one, or several if it is a
+ * multi-receive. */
 static void recv_feed(struct moonrail_op *op, bool tagged)
 	TEI_REQUIRES(moonrail_held)
 {

@@ -7,8 +7,8 @@
  * received for a while, a PING requests an ACK. Messages that were sent before
  * the PING and that the ACK does not acknowledge are sent again. So a message
  * may be sent several times, but the receiver handles it once. If the receiver
- * has no room for a message, it drops the message without acknowledging it, and
- * the sender repeats it.
+ * cannot accept a message now, it drops the message without acknowledging it,
+ * and the sender repeats it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,9 +34,9 @@
 /* --- sending -------------------------------------------------------------- */
 
 /* Posts a message once. reverse: the message may use the reverse path, a
- * connection that the peer has made. The reverse path is not used while
- * announced messages are unacknowledged: the peer reads their bytes over this
- * connection, and the message would wait behind these bytes. */
+ * connection that the peer has made. The reverse path is not used while sends
+ * wait for a FIN: the peer may read the bytes of their announced messages over
+ * this connection, and the message would wait behind these bytes. */
 static int stream_post(struct moonrail_peer *p, struct moonrail_out *o,
 		       bool reverse) TEI_REQUIRES(moonrail_held)
 {

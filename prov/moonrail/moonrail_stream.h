@@ -100,8 +100,8 @@ static inline bool moonrail_flow_counts(uint8_t op)
  * endpoint is not backpressured. */
 bool moonrail_flow_block(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
-/* Returns the number of messages that a new message to that endpoint of the
- * peer would wait for. */
+/* Returns the number of earlier messages that must be sent before a new message
+ * to that endpoint of the peer can be sent. */
 uint32_t moonrail_flow_waiting(const struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
 /* Resets the counts of blocked messages, after all of these messages have been

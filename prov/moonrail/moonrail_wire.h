@@ -52,7 +52,7 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_OPS,
 };
 
-/* moonrail_wire.flags */
+/* Flags of a message (moonrail_wire.flags), and the messages that use them. */
 #define MOONRAIL_WIRE_TAGGED	1u	/* DATA, RTS: the field tag is valid */
 #define MOONRAIL_WIRE_HAS_DATA	2u	/* DATA, RTS, DONE: the field data is
 					 * valid */
@@ -76,8 +76,8 @@ struct moonrail_wire {
 	uint32_t n;
 	uint64_t seq;			/* number in the stream; 0 for a loose
 					 * message */
-	uint64_t ack;			/* number that the sender expects
-					 * next */
+	uint64_t ack;			/* number of the message that the sender
+					 * expects next */
 	uint64_t tag, data, len, id;
 };
 

@@ -32,7 +32,7 @@ static void fault_only(struct rig *r, int i, const char *why)
 			CU_ASSERT(k != i || strstr(t.text, why));
 		}
 	}
-	/* an operation on this file and other files fails */
+	/* an operation on this file and other files must fail */
 	CU_ASSERT_EQUAL(run_op(r, &t, true, 0, r->mem, r->size),
 			TEI_ERR_NO_DEVICE);
 	CU_ASSERT(tei_nvmeof_seg_failed(r->seg));

@@ -25,10 +25,12 @@
 #define NVMEOF_SMALL	16384u		/* longest unaligned piece that is not
 					 * split, bytes */
 #define NVMEOF_DEPTH_MAX 1024u
-#define NVMEOF_FIXED	1024u		/* slots for registered buffers */
+#define NVMEOF_FIXED	1024u		/* number of slots of registered
+					 * buffers */
 #define NVMEOF_PART	(UINT64_C(1) << 30)	/* kernel limit of the length of
 						 * a registered buffer, bytes */
-#define NVMEOF_FILES	256u		/* slots for registered files */
+#define NVMEOF_FILES	256u		/* number of slots of registered
+					 * files */
 #define NVMEOF_MISSES	64u		/* number of uses of buffers on a wrong
 					 * NUMA node until one is replaced */
 #define NVMEOF_SHARE	8u		/* each file is guaranteed 1/8 of
@@ -47,7 +49,7 @@ enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
 /* A file of a segment. Constant after open, except for the last group. */
 struct nvmeof_file {
 	struct tei_nvmeof_seg *seg;
-	char *path;			/* NULL if not mounted on this host */
+	char *path;			/* path; NULL if not mounted here */
 	char *name;
 	uint64_t length, offset;	/* length of the file; offset of its
 					 * first byte in the segment; bytes */
@@ -243,7 +245,7 @@ struct tei_nvmeof {
 	struct tei_mutex lock;		/* guards the members below */
 	pthread_cond_t work;		/* wakes the threads of the pool when
 					 * turn or ready is not empty */
-	pthread_cond_t ended;		/* a done callback has returned */
+	pthread_cond_t ended;		/* signalled after each done callback */
 	struct tei_list live;		/* submitted operations (live_node) */
 	struct tei_list turn;		/* files with pieces left (turn_node) */
 	struct tei_list busy;		/* files with running requests, linked
@@ -254,7 +256,7 @@ struct tei_nvmeof {
 	struct tei_list over;		/* operations whose done callback is due
 					 * (node) */
 	struct tei_list looks;		/* files to check (look_node) */
-	struct tei_list ending;		/* nvmeof_ending.node */
+	struct tei_list ending;		/* list of nvmeof_ending.node */
 	struct tei_list idle, ready;	/* idle: unused requests; ready:
 					 * requests to be run */
 	struct tei_list gpu_ready;	/* requests that cuFile must run */

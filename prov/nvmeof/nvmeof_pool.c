@@ -23,7 +23,7 @@
 
 struct pool {
 	uint32_t max;
-	/* ctx->lock */
+	/* guarded by ctx->lock */
 	uint32_t count;
 	uint32_t sleepers;
 	bool quit;

@@ -51,7 +51,7 @@ struct silence {
  * "uring" or "threads". Returns false if the case was skipped. */
 bool rig_start(struct rig *r, const char *io, const char *sync, bool direct);
 void rig_stop(struct rig *r);
-/* Opens the files again. */
+/* Closes the segment and opens it again, with the files in r->file. */
 void rig_reopen(struct rig *r);
 
 void run_start(struct rig *r, struct run *t, bool read, uint64_t offset,

@@ -21,10 +21,10 @@
  *		storage: an fdatasync follows the write. Writes that end while
  *		an fdatasync runs share the next one, so the cost is one flush
  *		for all writes in flight.
- *	dsync	The same, by RWF_DSYNC on each request. A direct write of
- *		allocated blocks to a device with FUA then needs no flush: the
- *		write itself waits for stable storage. Any other write costs
- *		one flush per request.
+ *	dsync	The guarantee of "data", by RWF_DSYNC on each request. A direct
+ *		write of allocated blocks to a device with FUA then needs no
+ *		flush: the write itself waits for stable storage. Any other
+ *		write costs one flush per request.
  *	none	The kernel has the bytes: every reader on this host sees them.
  *		A crash of the host may lose them, and a later error of the
  *		storage is not reported.
@@ -63,8 +63,8 @@ int tei_nvmeof_init(const struct tei_settings *settings, struct tei_err *err,
 
 /*
  * Cancels queued operations, waits for the requests that the kernel has, joins
- * the threads and frees the context. All segments must have been put. NULL is
- * ignored.
+ * the threads and frees the context. The caller must have dropped all
+ * references to segments. NULL is ignored.
  */
 void tei_nvmeof_fini(struct tei_nvmeof *ctx);
 
@@ -127,14 +127,15 @@ struct tei_nvmeof_file {
 					 * is not mounted */
 	const char *name;		/* name in the segment's descriptor, for
 					 * error messages */
-	uint64_t length;		/* bytes, at least 1 */
+	uint64_t length;		/* length of the file, bytes, at least
+					 * 1 */
 };
 
 /*
  * Opens the files; may block. If a file cannot be opened, operations that
- * access this file fail with the reason. Operations on the other files work.
- * *out holds one reference of the caller. Copies the strings. Returns 0 or
- * TEI_ERR_MEMORY.
+ * access this file fail with the reason, and operations on the other files
+ * work. Copies the strings. Stores the segment in *out, with a reference that
+ * belongs to the caller. Returns 0 or TEI_ERR_MEMORY.
  */
 int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,
 			const struct tei_nvmeof_file *files, uint32_t count,
@@ -185,7 +186,8 @@ struct tei_nvmeof_op {
 	void *local;
 	uint64_t offset;		/* start of the range in the segment,
 					 * bytes */
-	uint64_t length;		/* bytes, at least 1 */
+	uint64_t length;		/* length of the range, bytes, at least
+					 * 1 */
 	tei_nvmeof_done_fn done;
 
 	/* private to the module, guarded by its lock */

@@ -243,7 +243,7 @@ struct staging_local_slot {
 	enum staging_step step;
 	bool stopped; /* the step was cancelled already */
 
-	/* part.lock */
+	/* guarded by part.lock */
 	enum tei_rail_end end;		/* status with which the step has
 					 * ended */
 	bool silent;			/* the step has ended because
@@ -257,7 +257,7 @@ struct staging_local {
 	struct staging_part part;
 	struct tei_gpu *gpu;		/* constant */
 
-	/* part.lock */
+	/* guarded by part.lock */
 	struct tei_list live;		/* list of tei_staging_task.live:
 					 * started tasks */
 	struct tei_list stopping;	/* list of tei_staging_task.stop: tasks

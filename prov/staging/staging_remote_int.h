@@ -40,13 +40,14 @@
  * answered by DONE with the code TEI_ERR_NOT_REGISTERED.
  *
  * Fairness and bounds. A client gets another slot only while more slots are
- * free than it has. So a silent client keeps at most half of them. Of the
- * clients that wait, the one with the fewest slots is first, then the one that
- * has waited longest. The memory for an initiator is bounded: STAGING_NUMBERS
- * records, STAGING_INBOX unread messages (more are lost, and repeated by the
- * sender), and the quarantined addresses of at most STAGING_NUMBERS slots.
- * Messages are read from each peer in turn, at most STAGING_BURST before other
- * work is done, so a peer that floods delays the others only by its turns.
+ * free than it has. So a silent client keeps at most half of the slots. The
+ * next slot goes to the waiting client that has the fewest slots, and among
+ * equals to the one that has waited longest. The memory for an initiator is
+ * bounded: STAGING_NUMBERS records, STAGING_INBOX unread messages (further ones
+ * are lost, and repeated by the sender), and the quarantined addresses of at
+ * most STAGING_NUMBERS slots. Messages are read from the peers by turns, at
+ * most STAGING_BURST per iteration, so a peer that floods does not block
+ * others.
  *
  * Early ends. On cancel and deadline no piece begins another step, and rail
  * tasks are ended and fenced. If GO was sent for a piece, the initiator waits
@@ -163,9 +164,9 @@ struct staging_target {
 enum staging_grant_state {
 	GRANT_NONE,	/* no message was received */
 	GRANT_WAITING,	/* the piece waits for a slot */
-	GRANT_FETCHING, /* read: the GPU copies its memory to the slot */
+	GRANT_FETCHING, /* for a read, the GPU copies its memory to the slot */
 	GRANT_SENT,	/* READY sent: the client has the slot */
-	GRANT_STORING,	/* write: the GPU copies the slot to its memory */
+	GRANT_STORING,	/* for a write, the GPU copies the slot to its memory */
 	GRANT_DONE,	/* DONE sent: the piece has no slot any longer */
 };
 
@@ -188,8 +189,7 @@ struct staging_grant {
 	struct staging_remote_slot *slot; /* set in the states FETCHING, SENT
 					   * and STORING */
 	struct staging_client *client;
-	struct tei_list node; /* in state WAITING: in
-			       * remote->waiting */
+	struct tei_list node; /* in remote->waiting in state WAITING */
 };
 
 /* A client. Used by the thread "tei-remote" only. Kept for a while after its
@@ -224,7 +224,7 @@ struct staging_remote_slot {
 				      * changed only by the thread "tei-remote"
 				      * with part.lock held */
 
-	/* part.lock */
+	/* guarded by part.lock */
 	struct staging_quarantine *record; /* record for the memory if it is
 					    * quarantined; used by the owner's
 					    * thread only while "renewing" is
@@ -269,7 +269,7 @@ struct staging_sender {
 struct staging_remote {
 	struct staging_part part;
 
-	/* part.lock */
+	/* guarded by part.lock */
 	struct tei_list senders;	/* list of staging_sender.link; the
 					 * senders take turns */
 	struct tei_list live;		/* list of
@@ -277,8 +277,8 @@ struct staging_remote {
 	uint32_t ending;		/* number of tasks removed from live
 					 * whose end has not been reported
 					 * yet */
-	struct tei_list started;	/* .started */
-	struct tei_list stopping;	/* .stop */
+	struct tei_list started;	/* linked by .started of the task */
+	struct tei_list stopping;	/* linked by .stop of the task */
 	struct tei_list moved;		/* list of staging_request.node: pieces
 					 * whose rail task has ended */
 	struct tei_list copied;		/* list of staging_slot.node: slots
@@ -291,7 +291,7 @@ struct staging_remote {
 	uint32_t nunacked;	    /* number of unacknowledged grants, of slots
 				     * and of quarantined memory */
 
-	/* thread "tei-remote" */
+	/* used by the thread "tei-remote" only */
 	struct tei_list targets; /* list of staging_target.link */
 	struct tei_list clients; /* list of staging_client.link */
 	struct tei_list waiting; /* list of staging_grant.node, oldest

@@ -558,7 +558,8 @@ static void request_drop(struct staging_remote *rs, struct staging_request *p,
 	remote_task_try_end(rs, task);
 }
 
-/* Checks the timeouts of a piece. Returns true if its target is silent. */
+/* Checks the timeouts of a piece, and ends the piece if one has passed. Returns
+ * true if the target is silent. */
 static bool request_check(struct staging_remote *rs, struct staging_request *p,
 			  uint64_t timeout)
 {
@@ -642,8 +643,8 @@ static void target_check(struct staging_remote *rs, struct staging_target *t)
 		if (p->state != REQUEST_NONE && !p->unsent)
 			staging_remote_due(rs, p->due_ns);
 	}
-	/* tasks may wait although no piece is silent, because unanswered pieces
-	 * use all numbers */
+	/* purge also if no piece is silent: tasks may wait because unanswered
+	 * pieces use all numbers */
 	if (silent || rs->now - t->received_ns >= timeout)
 		target_purge(rs, t);
 }

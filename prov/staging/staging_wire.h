@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STAGING_MAGIC	0x31534c4du	/* "MLS1" */
+#define STAGING_MAGIC	0x31534c4du	/* the text "MLS1" */
 
 enum staging_msg_type {
 	/* from the initiator, repeated until it is answered */
@@ -54,7 +54,8 @@ struct staging_msg {
 };
 _Static_assert(sizeof(struct staging_msg) == 48, "on the wire");
 
-/* Converts between host and wire byte order. */
+/* Converts all fields between host byte order and little-endian, in both
+ * directions. */
 static inline void staging_msg_swap(struct staging_msg *m)
 {
 	m->magic = htole32(m->magic);

@@ -215,9 +215,11 @@ struct tei_staging_task {
 					 * type */
 	uint64_t gpu;			/* address in GPU memory */
 	uint64_t remote;		/* address or offset at the target */
-	uint64_t length;		/* bytes, at least 1 */
+	uint64_t length;		/* length of the range, bytes, at least
+					 * 1 */
 	bool read;			/* true: the bytes move from the target
-					 * to GPU memory */
+					 * to GPU memory; false: the other
+					 * way */
 	tei_staging_done_fn done;
 
 	/* constant while started */
