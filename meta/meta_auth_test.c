@@ -264,12 +264,12 @@ static int auth_through(struct tei_meta_server *s,
 }
 
 /*
- * Returns true if the test does not expect that a change of the byte at
- * position "at" is detected. AUTH, RESPONSE, CHALLENGE and the signed request
- * have 48 bytes each, PONG has 56. The ids in AUTH, CHALLENGE and RESPONSE
- * (bytes 8 to 11) are not protected; they only relate replies to requests. The
- * upper bytes of a length (12 to 14) are not changed, because the receiver
- * would wait for the missing bytes.
+ * Returns true if a change of the byte at position "at" need not be detected.
+ * AUTH, RESPONSE, CHALLENGE and the signed request have 48 bytes each, PONG has
+ * 56. The ids in AUTH, CHALLENGE and RESPONSE (bytes 8 to 11) are not
+ * protected; they only relate replies to requests. The upper bytes of a length
+ * (12 to 14) are not changed, because the receiver would wait for the missing
+ * bytes.
  */
 static bool auth_ignored(size_t at, bool to_server)
 {

@@ -910,8 +910,7 @@ struct cache_sync {
 	struct tei_mutex lock;
 	int rc;		    /* guarded by lock: code of the first
 			     * error */
-	struct tei_err err; /* guarded by lock: record of that
-			     * error */
+	struct tei_err err; /* guarded by lock: the first error */
 };
 
 static void *cache_sync_thread(void *arg)

@@ -26,7 +26,8 @@
 /*
  * One request and its reply, over a connection of its own. If there is a
  * secret, the two sides first exchange nonces. The functions below store the
- * first error in the call; client_call reports it once, at the end.
+ * text of an error in the member "why" and log nothing; the last error is
+ * reported at the end.
  */
 struct client_call {
 	const char *endpoint;

@@ -18,10 +18,10 @@
  * The connection of one client. Its state is READING until a request is
  * complete, then WRITING until the reply is in the socket, then READING again.
  *
- * - The memory that a client can occupy is limited to one struct meta_conn. The
- *   body has room for the longest request. A longer request is refused when its
- *   header has arrived. A reply refers to a snapshot instead of copying it. The
- *   next request is read only after the reply has been sent.
+ * - The memory that a client can occupy is limited to one struct meta_conn. Its
+ *   member "body" has space for the longest request. A longer request is
+ *   refused when its header has arrived. A reply refers to a snapshot instead
+ *   of copying it. The next request is read only after the reply has been sent.
  *
  * - A deadline is set when the connection enters a state. Bytes that arrive do
  *   not extend it, so a client that sends slowly is dropped. The deadline of a

@@ -9,7 +9,7 @@
  * the server.
  *
  * Endpoints. An endpoint is the address of one etcd server. All calls use the
- * same, current endpoint until it fails; the call that fails makes another one
+ * same, current endpoint. A call that fails there makes another endpoint
  * current. The watcher then switches to the new endpoint too, so that it does
  * not wait for a server that does not work.
  */
@@ -71,8 +71,8 @@ struct etcd_call {
 
 /*
  * Sends the request to the current endpoint, and, if that endpoint does not
- * serve it, to the other ones. If the status of the response is 200, fills *out
- * and returns 0. Otherwise returns an error code, or ETCD_NO_LEASE without
+ * serve it, to the other ones. If the HTTP status of the response is 200, fills
+ * *out and returns 0. Otherwise returns an error code, or ETCD_NO_LEASE without
  * filling err.
  */
 int etcd_call(struct meta_kv *kv, struct etcd_call *call,

@@ -36,10 +36,11 @@ struct http_call {
 	const char *body;  /* body of the request, or NULL */
 	size_t len;
 	uint64_t deadline_ns;
-	bool (*idle)(void *arg);	  /* the same as idle of struct
+	bool (*idle)(void *arg);	  /* the callback "idle" of struct
 					   * meta_http_request */
-	struct meta_http_response answer; /* output; the caller frees body,
-					   * which is NULL after an error */
+	struct meta_http_response answer; /* set by http_run; the caller frees
+					   * answer.body, which is NULL after an
+					   * error */
 };
 
 /*

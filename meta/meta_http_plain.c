@@ -113,8 +113,8 @@ static int plain_verify(struct meta_kv *kv, const struct meta_kv_change *c,
 	return rc;
 }
 
-/* Replaces the value of a key, whose present value is now. Does nothing if the
- * value is already right. */
+/* Replaces the value of a key, whose present value is in *now. Does nothing if
+ * the value is already right. */
 static int plain_replace(struct meta_kv *kv, const struct meta_kv_change *c,
 			 const struct meta_kv_value *now, uint64_t deadline_ns,
 			 struct tei_err *err)

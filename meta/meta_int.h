@@ -92,19 +92,21 @@ int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 bool meta_desc_of_mooncake(const char *json, size_t len);
 
 /*
- * Enlarges *array, which has space for *room elements of the size "element", if
- * it already contains "count" elements of them. Returns false if memory is
- * short.
+ * Makes sure that *array has space for one more element. *array contains
+ * "count" elements of the size "element", bytes, and has space for *room of
+ * them. Returns false if memory is short.
  */
 bool meta_desc_grow(void **array, uint32_t count, uint32_t *room,
 		    size_t element);
 
 /* Sets *why to text and returns code. */
 int meta_desc_why(const char **why, const char *text, int code);
-/* Sets *why to the text for lack of memory and returns TEI_ERR_MEMORY. */
+/* Sets *why to the text of the error that memory is short, and returns
+ * TEI_ERR_MEMORY. */
 int meta_desc_oom(const char **why);
 
-/* Copies text into d's chunks, terminated. Returns NULL if memory is short. */
+/* Returns a terminated copy of text, which is freed with d, or NULL if memory
+ * is short. */
 char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);
 
 /* --- the shared secret --------------------------------------------------- */

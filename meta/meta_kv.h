@@ -3,11 +3,11 @@
 #define TEI_META_META_KV_H
 
 /*
- * Metadata stores that are servers of keys and values: a driver per product,
- * and one core that implements the back end (struct meta_store_ops) on top of
- * it.
+ * Metadata stores that are servers of keys and values. Each product has a
+ * driver. One core implements the back end (struct meta_store_ops) on top of
+ * the drivers.
  *
- * Keys, the same as Mooncake's (docs/PROTOCOL.md):
+ * The keys are the same as those of Mooncake (docs/PROTOCOL.md):
  *
  *	mooncake/[cluster/]ram/<segment>	descriptor, or its head
  *	mooncake/[cluster/]rpc_meta/<segment>	address of the control channel,
@@ -25,21 +25,22 @@
  * has no leases, the keys stay until another process takes the name over.
  *
  * Changes. The core remembers the segments that this process has fetched. While
- * the server reports changed keys, the watcher thread marks their segments, and
- * the keeper reads these; otherwise the keeper reads each remembered key every
- * MOONRAIL_STORE_POLL_MS. Before the keeper reads a key, it checks that the
- * process still uses the segment. If the process does not, the keeper forgets
- * the segment.
+ * the server reports changed keys, the watcher thread schedules reads of the
+ * reported keys, which the keeper makes. Otherwise the keeper reads each
+ * remembered key every MOONRAIL_STORE_POLL_MS. Before the keeper reads a key,
+ * it checks that the process still uses the segment. If the process does not,
+ * the keeper forgets the segment.
  *
- * Threads. Calls of the store run on the caller's thread, until its deadline.
- * The keeper renews the lease, publishes lost names again, reads keys whose
- * check is due and calls the function of tei_meta_store_watch. The watcher only
- * waits for the server's reports. Drivers are called without locks, by several
- * threads at once.
+ * Threads. A call of the store runs on the caller's thread and ends by the
+ * deadline. The keeper renews the lease, publishes lost names again, reads keys
+ * whose check is due and calls the function of tei_meta_store_watch. The
+ * watcher only waits for the server's reports. Drivers are called without
+ * locks, by several threads at once.
  *
- * The writer's token. kv->writing is held by the one thread that writes keys,
- * so that callers and the keeper do not interfere. A caller that does not get
- * the token in time leaves its text with the name, and the keeper publishes it.
+ * The writer's token. Only the thread that has the token (kv->writing) writes
+ * keys, so that callers and the keeper do not interfere. A caller that does not
+ * get the token in time stores its text in the entry of the name, and the
+ * keeper publishes the text.
  */
 
 #include <pthread.h>
@@ -71,8 +72,8 @@
  * with each repetition, up to META_KV_NOTIFY_MAX_NS. */
 #define META_KV_NOTIFY_NS	(250 * TEI_NS_PER_MS)
 #define META_KV_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
-/* Greatest number of remembered segments above which segments whose key was
- * missing are forgotten. */
+/* number of remembered segments above which the core forgets segments whose key
+ * was missing */
 #define META_KV_FETCHED_MAX 65536
 /* greatest number of segments that the keeper handles before it returns to its
  * other duties */
@@ -92,7 +93,7 @@
 
 /* Value of meta_kv_change.expected if the version of the key does not matter.
  * The versions of all drivers are 0 or higher. */
-#define META_KV_ANY (-2) /* not a version */
+#define META_KV_ANY (-2) /* differs from META_ABSENT and from all versions */
 
 struct meta_kv;
 
@@ -112,7 +113,7 @@ struct meta_kv_change {
 	enum meta_kv_what {
 		META_KV_CHECK, /* only compares the version of the key */
 		META_KV_PUT,
-		META_KV_REMOVE, /* a missing key is not an error */
+		META_KV_REMOVE, /* removes the key, which need not exist */
 	} what;
 	const char *text; /* the new value, for META_KV_PUT; need not be
 			   * terminated */
@@ -364,10 +365,11 @@ int kv_commit(struct meta_kv *kv, struct meta_kv_change *changes, size_t count,
 	      uint64_t deadline_ns, struct tei_err *err);
 
 /*
- * kv_names_run writes and checks the names of this process for which that is
- * due. kv_segments_run reads the remembered segments for which that is due.
- * Both return the time at which their next work is due. The keeper calls them
- * without a lock.
+ * kv_names_run publishes the names of this process that must be published
+ * again, and checks those whose check is due. kv_segments_run reads the
+ * remembered segments whose read is due, and repeats notifications that are
+ * due. Both return the time at which their next work is due. The keeper calls
+ * them without a lock.
  */
 uint64_t kv_names_run(struct meta_kv *kv);
 uint64_t kv_segments_run(struct meta_kv *kv);
@@ -380,7 +382,8 @@ void kv_names_changed(struct meta_kv *kv, const char *key)
 void kv_names_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 void kv_segments_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 
-/* Returns the remembered segment whose key is key, or NULL if there is none. */
+/* Returns the remembered segment with the given key, or NULL if there is
+ * none. */
 struct kv_segment *kv_segment_find(struct meta_kv *kv, const char *key)
 	TEI_REQUIRES(kv->lock);
 

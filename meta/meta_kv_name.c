@@ -58,8 +58,8 @@ static bool kv_writer_take(struct meta_kv *kv, uint64_t deadline_ns)
 
 /*
  * Takes the writer's token for a caller that publishes *text under name.
- * Returns false if the token is not free by the deadline. If the name has an
- * entry then, stores *text there for the keeper, and sets *text to NULL.
+ * Returns false if the token is not free by the deadline. In this case, if the
+ * name has an entry, stores *text in it for the keeper, and sets *text to NULL.
  */
 static bool kv_writer_take_or_leave(struct meta_kv *kv, const char *name,
 				    uint64_t deadline_ns, char **text,

@@ -420,8 +420,8 @@ static bool kv_job_poll(struct meta_kv *kv, const struct kv_job *job)
 		if (changed)
 			s->tries = 0;
 	} else if (s) {
-		/* a fetch has read the key in the meantime and may have got an
-		 * older value, so the keeper reads the key again */
+		/* a fetch has read the key meanwhile and may have read an older
+		 * value, so the keeper reads the key again */
 		s->poll_ns = tei_now_ns();
 	}
 	tei_mutex_unlock(&kv->lock);

@@ -30,8 +30,9 @@ static struct fake {
 		unsigned int gets;
 	} keys[FAKE_KEYS];
 	int64_t version;
-	bool hold_gets, hold_commits; /* while true, reads or commits wait as if
-				       * the server did not answer */
+	bool hold_gets, hold_commits; /* hold_gets: true: reads wait as if the
+				       * server did not answer; hold_commits:
+				       * the same for commits */
 	bool interrupted;
 	unsigned int waiting; /* number of calls that are waiting because of
 			       * hold_gets or hold_commits */

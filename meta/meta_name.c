@@ -264,7 +264,7 @@ static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
 }
 
 /* Returns true if an interface other than a loopback interface has the numeric
- * address host. */
+ * address "host". */
 static bool name_present(const struct ifaddrs *i, const char *host)
 {
 	char text[TEI_META_HOST_MAX];

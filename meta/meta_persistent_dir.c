@@ -152,7 +152,7 @@ static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 	return rc;
 }
 
-/* Writes json to the temporary file path and syncs that file. */
+/* Writes json to the temporary file "path" and syncs that file. */
 static int dir_write_new(const char *path, const char *json, size_t len,
 			 struct tei_err *err)
 {

@@ -85,9 +85,8 @@ struct kchange {
 	uint64_t length; /* length of the file that is added; 0: the file is
 			  * removed */
 	int refuse;
-	uint32_t calls, saw;	   /* calls: number of calls of the callback;
-				    * saw: number of files in the record at the
-				    * last call */
+	uint32_t calls, saw;	   /* number of calls of the callback; number of
+				    * files in the record at the last call */
 	struct kchange *meanwhile; /* change that the callback makes in its
 				    * first call, as if another process made it
 				    * meanwhile; or NULL */

@@ -36,7 +36,8 @@
  *   connection.
  */
 
-/* Greatest number of entries of addresses without clients. */
+/* number of entries above which entries of addresses without clients are
+ * freed */
 #define RATE_LIMIT_ADDRESSES   4096
 #define RATE_LIMIT_BURST_S     24
 #define RATE_LIMIT_RATE	       896 /* steps per second that an address may use,

@@ -34,8 +34,8 @@ bool meta_rpc_decode(const char *text, size_t len,
 /*
  * Encodes a descriptor head, which replaces a descriptor that is too long for
  * the store. The head contains everything except the buffers and labels, and
- * the address endpoint of the control channel that serves them. If "closed" is
- * true, the head contains no rails, addresses and local identity either,
+ * "endpoint", the address of the control channel that serves them. If "closed"
+ * is true, the head contains no rails, addresses and local identity either,
  * because only processes with the shared secret may read them. The caller frees
  * *text.
  */
@@ -54,8 +54,8 @@ bool meta_head_decode(const char *text, size_t len, uint64_t *incarnation,
  * Fetches the descriptor of name from the control channel that a head refers
  * to. "incarnation" is the one in the head. If another process now answers at
  * that address, sets *again to true and returns 0, but sets no *json; the
- * caller must then read the store again. After deadline_ns this case is an
- * error. Blocks. The caller frees *json.
+ * caller must then read the store again. If deadline_ns has passed, returns an
+ * error in this case. Blocks. The caller frees *json.
  */
 int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 		    const char *name, uint64_t incarnation,

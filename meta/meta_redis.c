@@ -145,7 +145,8 @@ static int redis_broken(struct meta_kv *kv, const redisContext *c,
 static int redis_refused(struct meta_kv *kv, const char *text,
 			 struct tei_err *err)
 {
-	/* words of such replies; a text of the script may precede them */
+	/* beginnings of such replies; if the script of a commit fails, other
+	 * text precedes them */
 	static const char *const later[] = {
 		"READONLY",   "LOADING",
 		"MASTERDOWN", "CLUSTERDOWN",

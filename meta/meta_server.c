@@ -630,7 +630,7 @@ static struct meta_bound *server_bound(const struct tei_meta_server *s)
 	return __atomic_load_n(&s->bound, __ATOMIC_ACQUIRE);
 }
 
-/* Returns the entry of the address host if a listener is bound to that address,
+/* Returns the entry of the address "host" if a listener is bound to it,
  * otherwise NULL. */
 static struct meta_bound *server_bound_at(const struct tei_meta_server *s,
 					  const char *host)

@@ -68,12 +68,13 @@ struct meta_ip {
 				    * that has waited longest is the first
 				    * one */
 	struct tei_list throttled; /* list of meta_conn.throttled_link */
-	uint8_t key[16]; /* IPv4-mapped address; for IPv6, the upper half
-			  * of the address */
+	uint8_t key[16]; /* the address: IPv4-mapped, or the upper 64 bits of an
+			  * IPv6 address */
 	uint32_t clients;
 	bool blocked;		/* the kernel drops packets from this address */
-	uint64_t paid_ns;	/* grows by the price of each step that the
-				 * address uses; see meta_rate_limit.c, ns */
+	uint64_t paid_ns;	/* virtual time, ns, that grows by the price of
+				 * each step that the address uses; see
+				 * meta_rate_limit.c */
 };
 
 enum meta_conn_state {
@@ -101,10 +102,10 @@ struct meta_conn {
 	struct tei_list throttled_link; /* element of ip->throttled while the
 					 * client is throttled */
 	uint64_t throttled_ns;		/* time at which the client was
-					 * throttled, or 0 */
+					 * throttled; 0: it is not throttled */
 	bool released; /* the client was throttled before, and its next event is
 			* served even if the rate limit is used up */
-	/* request */
+	/* the following members describe the present request */
 	struct meta_wire_header head;
 	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];
 	size_t used;	/* number of bytes of head and body that were
@@ -194,8 +195,9 @@ struct tei_meta_server {
 	/* the following members do not change after start */
 	struct tei_meta_server_config config; /* configuration; config.host
 					       * points to first->host */
-	struct tei_mac_key auth;	      /* valid if config.secret is
-					       * set */
+	struct tei_mac_key auth;	      /* key from which session keys are
+					       * derived; valid only if there is
+					       * a secret */
 	int epoll_fd, wake_fd;
 	pthread_t thread;
 	struct meta_bound *first; /* address that was bound at the
@@ -220,7 +222,7 @@ struct tei_meta_server {
 	struct tei_meta_server_stats stats;
 	struct meta_server_log log;
 	/* server thread only */
-	int listener[META_LISTENERS]; /* an element is -1 if there is no such
+	int listener[META_LISTENERS]; /* listening sockets; -1: there is no such
 				       * listener */
 	struct tei_list conns, dead;
 	struct meta_server_rate rate;
@@ -272,7 +274,7 @@ struct meta_ip *meta_rate_limit_join(struct tei_meta_server *server,
 void meta_rate_limit_leave(struct tei_meta_server *server, struct meta_ip *ip);
 void meta_rate_limit_charge(struct tei_meta_server *server, struct meta_ip *ip,
 			    uint64_t steps, uint64_t now_ns);
-/* Charges the CPU time of work whose cost varies. */
+/* Charges the CPU time cpu_ns, for work whose cost varies. */
 void meta_rate_limit_charge_cpu(struct tei_meta_server *server,
 				struct meta_ip *ip, uint64_t cpu_ns,
 				uint64_t now_ns);

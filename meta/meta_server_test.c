@@ -534,8 +534,8 @@ static void server_line(int level, const char *subsys, const char *text,
 	lines->n += strstr(text, lines->about) != NULL;
 }
 
-/* Pings an endpoint that does not answer as many times as "pings" says. Returns
- * the number of log lines about the endpoint. */
+/* Pings an endpoint, which does not answer, "pings" times. Returns the number
+ * of log lines about the endpoint. */
 static uint32_t server_logs(const char *endpoint, uint32_t pings,
 			    uint64_t timeout_ns)
 {

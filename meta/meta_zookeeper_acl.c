@@ -140,9 +140,9 @@ int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 }
 
 /*
- * Checks that only this user may change the node path, which was read with the
- * state "read", and its folders. Returns ZBADVERSION if the node was replaced
- * since then.
+ * Checks that only this user may change the node at path and its folders.
+ * "read" is the state of the node when it was read. Returns ZBADVERSION if the
+ * node was replaced since then.
  */
 static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 			const struct Stat *read, uint64_t deadline_ns,

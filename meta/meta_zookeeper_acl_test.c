@@ -132,8 +132,8 @@ static void test_open_folders_without_node_are_refused(void)
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "setAcl -R /looked/mooncake"));
 	/*
-	 * if only the folder of the ownership nodes is still open, a fetch,
-	 * which does not use it, succeeds in checking its folders, but zk_check
+	 * only the folder of the ownership nodes is still open: a fetch, which
+	 * does not use this folder, finds its folders closed, but zk_check
 	 * fails
 	 */
 	zclose_folders("/looked", 3);

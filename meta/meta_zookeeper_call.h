@@ -7,12 +7,12 @@
 #include "meta/meta_zookeeper_int.h"
 
 /*
- * The functions from zk_get to zk_get_acl, and zk_children, each make one call
- * and return the result code of the library. They wait for a connection and
- * then for the answer, until deadline_ns at most. After ZOPERATIONTIMEOUT or
- * another transient result (zk_transient), the caller does not know whether the
- * server has executed the call. Reads are repeated while their result is
- * transient.
+ * The answer to zk_get. This function and the other ones with the parameter
+ * deadline_ns make one call each and return the result code of the library.
+ * They wait for a connection and then for the answer, until deadline_ns at
+ * most. After ZOPERATIONTIMEOUT or another transient result (zk_transient), the
+ * caller does not know whether the server has executed the call. Reads are
+ * repeated while their result is transient.
  */
 struct zk_reply {
 	char *data; /* terminated text, which the caller frees, or NULL */
@@ -40,8 +40,8 @@ bool zk_transient(int rc);
  */
 bool zk_must_stop(const struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock);
-/* Ends all calls of the session for which the library has not reported a
- * result. Called after the handle of the session was closed. */
+/* Called after the handle of the session was closed. Ends all calls of the
+ * session for which the library has not reported a result. */
 void zk_calls_end(struct zk *zk, const struct zk_session *session)
 	TEI_REQUIRES(zk->lock);
 int zk_get(struct zk *zk, const char *path, enum zk_watch_kind watch,
@@ -59,7 +59,7 @@ int zk_exists_all(struct zk *zk, const char *const *paths, int count,
 /* Creates a persistent, empty node, which is used as a folder. If "open" is
  * true, all users may access the folder. */
 int zk_mkdir(struct zk *zk, const char *path, bool open, uint64_t deadline_ns);
-/* Makes the library forget its watch on the segment's node path, if there is
+/* Makes the library forget its watch on the segment's node at path, if there is
  * one. */
 void zk_unwatch(struct zk *zk, const char *path) TEI_REQUIRES(zk->lock);
 /* Runs a transaction. Sets *failed, unless failed is NULL, to the index of the
@@ -81,7 +81,7 @@ const struct ACL_vector *zk_acl(const struct zk *zk);
 int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 	    struct tei_err *err);
 
-/* Adds the names of the children of the node path to names. */
+/* Adds the names of the children of the node at path to names. */
 int zk_children(struct zk *zk, const char *path, uint64_t deadline_ns,
 		struct meta_names *names);
 

@@ -311,11 +311,14 @@ void zk_notify_again(struct tei_meta_store *store, const char *name);
 /* Makes the keeper notify the user of the store now of all changes that could
  * not be read before. Called when the connection is restored. */
 void zk_notify_again_now(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* Notifies the user of the store of the changes for which that is due again.
- * Called by the keeper. zk->lock must not be held. */
+/* Notifies the user of the store again of those changes whose next notification
+ * is due. Called by the keeper. zk->lock must not be held. */
 void zk_notify_due(struct zk *zk);
-/* Records that a call has set the watch on the node path. "mzxid" is the number
- * of the node's last change at that time, or 0 if the node does not exist. */
+/*
+ * Records that a call has set the watch on the node at path. "mzxid" is the
+ * number of the node's last change at that time, or 0 if the node does not
+ * exist.
+ */
 void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	TEI_REQUIRES(zk->lock);
 /* Handles an event of a segment's node. zk->lock must not be held. */

@@ -161,9 +161,9 @@ static int zk_owner_own_node(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Returns ZOK if the node path is still the one with the creation number czxid,
- * where 0 means that it does not exist. Returns ZBADVERSION if it was deleted,
- * created or replaced.
+ * Returns ZOK if the node at path is still the one with the creation number
+ * czxid, where 0 means that it does not exist. Returns ZBADVERSION if it was
+ * deleted, created or replaced.
  */
 static int zk_owner_node_same(struct zk *zk, const char *path, int64_t czxid,
 			       uint64_t deadline_ns)

@@ -2,7 +2,7 @@
 #ifndef TEI_META_META_ZOOKEEPER_OWNER_H
 #define TEI_META_META_ZOOKEEPER_OWNER_H
 
-/* Reading and querying the owner of a name. */
+/* Functions that read the owner of a name, and find out whether it is alive. */
 
 #include "meta/meta_zookeeper_int.h"
 
@@ -34,7 +34,7 @@ struct zk_owner {
 	 * there is no such node; the text belongs to the entry
 	 */
 	const char *blocks;
-	int64_t session; /* session to which the node blocks belongs */
+	int64_t session; /* session to which the node "blocks" belongs */
 };
 
 /* Reads the nodes of e's name and sets *out to its owner. Returns ZBADVERSION
@@ -45,7 +45,7 @@ int zk_owner_read(struct zk *zk, const struct zk_entry *e, uint64_t deadline_ns,
  * ZBADVERSION if one was replaced. */
 int zk_owner_same(struct zk *zk, const struct zk_entry *e,
 		  const struct zk_owner *h, uint64_t deadline_ns);
-/* Writes a description of the owner for log lines and error texts. */
+/* Writes a description of the owner h to out, for log lines and error texts. */
 void zk_owner_text(const struct zk_owner *h, char *out, size_t len);
 /*
  * Returns true if the owner is alive. Sends a PING to the owner's published

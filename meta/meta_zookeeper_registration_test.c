@@ -522,8 +522,8 @@ static bool zspoil_open(struct zrig *a, zhandle_t **zh)
 	return true;
 }
 
-/* the two kinds of permissions of damaged nodes that are tested: all, and no
- * reading or changing */
+/* permissions of the damaged nodes in the tests: all users may do everything;
+ * no user may read or change the node */
 static const struct ACL_vector *const zdamaged_acl[] = {
 	&ZOO_OPEN_ACL_UNSAFE, &zclosed,
 };

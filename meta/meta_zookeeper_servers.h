@@ -2,9 +2,7 @@
 #ifndef TEI_META_META_ZOOKEEPER_SERVERS_H
 #define TEI_META_META_ZOOKEEPER_SERVERS_H
 
-/*
- * Connection strings, the addresses of the servers, and the credentials.
- */
+/* Functions for connection strings and for the addresses of the servers. */
 
 #include "meta/meta_zookeeper_int.h"
 

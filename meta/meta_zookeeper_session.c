@@ -25,12 +25,13 @@ static void zk_log(const char *message)
 /* --- addresses of the servers -------------------------------------------- */
 
 /*
- * Computes the time of the next look-up of the servers' names.\nThe client
- * library receives numeric addresses, because it would block its own thread
- * while it resolves names. Until it has a connection, it tries only these
- * addresses, which may be outdated. Therefore, if there is no connection for a
- * while, the keeper resolves the names again, and the session continues with a
- * new handle at the new addresses. The old handle cannot be given new
+ * Sets the time of the next look-up of the servers' names.
+ *
+ * The client library receives numeric addresses, because it would block its own
+ * thread while it resolves names. Until it has a connection, it tries only
+ * these addresses, which may be outdated. Therefore, if there is no connection
+ * for a while, the keeper resolves the names again, and the session continues
+ * with a new handle at the new addresses. The old handle cannot be given new
  * addresses: zoo_set_servers frees a list that the library's thread still reads
  * (seen in 3.8.0).
  */

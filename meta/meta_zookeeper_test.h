@@ -54,8 +54,8 @@ void zrig_close(struct zrig *r);
  * published address any longer. */
 void zrig_mute(struct zrig *r);
 
-/* Listens at the address endpoint, for example that of an owner that has ended.
- * Returns a socket, or -1 if the port is in use. */
+/* Listens at the address "endpoint", for example that of an owner that has
+ * ended. Returns a socket, or -1 if the port is in use. */
 int zlisten(const char *endpoint);
 
 int zrig_publish(struct zrig *r, const char *name, uint32_t buffers,

@@ -13,9 +13,9 @@
  * are written only on success. A function that fails fills err (which may be
  * NULL), sets the thread's last error and logs one line. deadline_ns is an
  * absolute time of tei_now_ns(); blocking calls return by then, with
- * TEI_ERR_SOCKET if it has passed. Strings passed in are copied. Calls marked
- * "blocks" must not be made from a data thread. All functions are thread-safe
- * unless stated otherwise.
+ * TEI_ERR_SOCKET if it has passed. Strings passed in are copied. A thread that
+ * posts or polls for the data plane must not call a function whose comment says
+ * that it blocks. All functions are thread-safe unless stated otherwise.
  */
 
 #include "util/err.h"

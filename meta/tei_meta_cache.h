@@ -17,8 +17,8 @@
  * The cache maps names of segments to ids. Id 0 is the segment of this process.
  * All other ids are positive. The id of a name does not change while the name
  * is open, and becomes stale with the last close. An id consists of the index
- * of a slot and a generation. A slot is reused late: many other slots are used
- * before.
+ * of a slot and a generation. A freed slot is used again only after many other
+ * slots, so that a stale id is recognized for a long time.
  */
 #define TEI_META_SLOT_BITS	20
 #define TEI_META_SLOTS		(1u << TEI_META_SLOT_BITS)
@@ -34,8 +34,8 @@ static inline uint32_t tei_meta_slot(int32_t id)
 
 /*
  * Callbacks for the data that the user of the cache keeps for each open
- * segment. They are called without a lock of the cache. They may call the
- * cache, but must not make a call that attaches the same segment.
+ * segment. The cache holds no lock while it calls them. They may call functions
+ * of the cache, except those that call attach for the same segment.
  */
 struct tei_meta_cache_ops {
 	/*

@@ -26,8 +26,10 @@ struct tei_meta_address {
 struct tei_meta_rail {
 	char name[64];			/* name of the interface or RDMA
 					 * device */
-	uint32_t lid;			/* 0 if the device has no LID */
-	char gid[64];			/* "" if the device has no GID */
+	uint32_t lid;			/* LID of the device, or 0 if it has
+					 * none */
+	char gid[64];			/* GID of the device, or "" if it has
+					 * none */
 	char provider[64];		/* name of the libfabric provider */
 	uint64_t mr_mode;		/* bits FI_MR_… that the peer's memory
 					 * registrations require */
@@ -44,7 +46,7 @@ struct tei_meta_first {
 /* A memory key that may be longer than 64 bits. */
 struct tei_meta_key {
 	const uint8_t *bytes;
-	uint32_t len; /* bytes; 0: the key of this rail is in
+	uint32_t len; /* number of bytes; 0: the key of this rail is in
 		       * tei_meta_buffer.rkey */
 };
 
@@ -53,14 +55,16 @@ struct tei_meta_key {
 struct tei_meta_buffer {
 	uint64_t addr;			/* address in the peer's address space,
 					 * not 0 */
-	uint64_t length;		/* bytes, not 0; addr + length does not
-					 * overflow */
+	uint64_t length;		/* length in bytes, not 0; addr + length
+					 * does not overflow */
 	const char *location;		/* location of the memory: "cpu:0",
 					 * "cuda:1", "*", … */
 	const char *label;		/* label of the registration that the
 					 * buffer belongs to, or NULL */
-	const uint64_t *rkey;		/* rail_count elements */
-	const struct tei_meta_key *raw; /* rail_count elements, or NULL */
+	const uint64_t *rkey;		/* keys of the buffer, one for each
+					 * rail */
+	const struct tei_meta_key *raw; /* keys longer than 64 bits, one for
+					 * each rail; NULL: there are none */
 };
 
 /*
@@ -88,7 +92,7 @@ struct tei_meta_file_path {
 struct tei_meta_file {
 	const char *path;		/* path of the file; JSON member
 					 * "file_path" */
-	uint64_t length;		/* bytes, not 0 */
+	uint64_t length;		/* length of the file in bytes, not 0 */
 	uint64_t offset;		/* offset of the file's first byte in
 					 * the segment */
 	const struct tei_meta_file_path *local; /* paths of the file on other
@@ -108,9 +112,10 @@ struct tei_meta_file {
 struct tei_meta_desc {
 	/* the following members do not change after the freeze */
 	const char *name;
-	const char *protocol;		/* "tcp", "rdma", "shm", "local",
-					 * "nvmeof" */
-	uint32_t version;		/* TEI_META_VERSION; 0: the descriptor
+	const char *protocol;		/* protocol of the segment: "tcp",
+					 * "rdma", "shm", "local" or "nvmeof" */
+	uint32_t version;		/* version of the format
+					 * (TEI_META_VERSION); 0: the descriptor
 					 * was written by other software */
 	uint64_t incarnation;		/* incarnation of the process; 0: the
 					 * descriptor was written by other
@@ -124,10 +129,10 @@ struct tei_meta_desc {
 	const char *priority_matrix;	/* JSON text of an object, or NULL if
 					 * there is no matrix */
 	const struct tei_meta_rail *rails;
-	const struct tei_meta_buffer *buffers; /* in ascending order of addr;
-						* buffers do not overlap */
-	const struct tei_meta_file *files;     /* used only if protocol is
-						* "nvmeof" */
+	const struct tei_meta_buffer *buffers; /* buffers in ascending order of
+						* addr; they do not overlap */
+	const struct tei_meta_file *files;     /* files of a file segment, whose
+						* protocol is "nvmeof" */
 	/* labelled ranges in ascending order of addr; of ranges with the same
 	 * addr, the longest comes first */
 	const struct tei_meta_label *labels;
@@ -232,8 +237,10 @@ bool tei_meta_desc_equal(const struct tei_meta_desc *a,
 bool tei_meta_desc_older(const struct tei_meta_desc *a,
 			 const struct tei_meta_desc *b);
 
-/* Returns the buffer that contains all of [addr, addr + len), or NULL. len may
- * be 0. Takes logarithmic time and no lock, so data threads may call it. */
+/*
+ * Returns the buffer that contains all of [addr, addr + len), or NULL. len may
+ * be 0. Takes logarithmic time and no lock, so threads that post may call it.
+ */
 const struct tei_meta_buffer *
 tei_meta_desc_find(const struct tei_meta_desc *desc, uint64_t addr,
 		   uint64_t len);
@@ -247,9 +254,9 @@ bool tei_meta_desc_covers(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len);
 
 /*
- * Finds the ranges whose label is text. Returns their number, and sets *at to
- * an array of them in the order of desc->labels. The array belongs to the
- * descriptor. Takes logarithmic time and no lock.
+ * Finds the ranges that have the label "text". Returns their number, and sets
+ * *at to an array of them in the order of desc->labels. The array belongs to
+ * the descriptor. Takes logarithmic time and no lock.
  */
 uint32_t tei_meta_desc_find_label(const struct tei_meta_desc *desc,
 				  const char *text,
@@ -277,10 +284,11 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
  * reference. Returns TEI_ERR_JSON if the text is not JSON, a field has the
  * wrong type or is repeated, the nesting is deeper than 32 or the text is
  * longer than TEI_META_TEXT_MAX. Returns TEI_ERR_REJECTED for well-formed text
- * with an empty name, a zero address or length, a key count that differs from
- * the device count, ranges that overlap or wrap around, labels outside the
- * buffers, or more elements than the maximum. Integers may be literals or
- * decimal strings; all 64 bits are exact. Unknown fields are skipped.
+ * with an empty name, a zero address or length, a buffer whose number of keys
+ * is not the number of rails, ranges that overlap or wrap around, labels
+ * outside the buffers, or more elements than the maximum. Integers may be
+ * literals or decimal strings; all 64 bits are exact. Unknown fields are
+ * skipped.
  */
 int tei_meta_desc_decode(const char *json, size_t len,
 			 struct tei_meta_desc **out, struct tei_err *err);

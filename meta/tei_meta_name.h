@@ -31,15 +31,15 @@ int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 		   uint16_t *port);
 
 /*
- * Writes the connection string text to out in a form that may be shown in logs.
- * The part before the last '@' may contain a user's name and password, so
+ * Writes the connection string "text" to out in a form that may be shown in
+ * logs. The part before the last '@' may contain a user's name and password, so
  * another text replaces it.
  */
 #define TEI_META_SHOWN	64
 void tei_meta_conn_shown(const char *text, char out[TEI_META_SHOWN]);
 
-/* Returns a static text that says what is wrong with text. The caller has found
- * that tei_meta_split refuses text or sets *port to 0. */
+/* Returns a static text that says what is wrong with "text", which
+ * tei_meta_split has refused or found to have no port. */
 const char *tei_meta_split_why(const char *text);
 
 /* Writes "host:port", with brackets around a host that contains colons. */
@@ -67,8 +67,8 @@ int tei_meta_local_host(const struct tei_settings *settings,
  * Returns true if a control channel that is bound to host should be bound to
  * another address. This is the case if the user has not given the address, and
  * one of two conditions is true: host is loopback and an interface has an
- * address that other hosts may reach; or no interface has the address host any
- * longer. Writes the new address to out. host and out are numeric.
+ * address that other hosts may reach; or no interface has the address "host"
+ * any longer. Writes the new address to out. host and out are numeric.
  */
 bool tei_meta_host_outdated(const struct tei_settings *settings,
 			    const char *host, char out[TEI_META_HOST_MAX]);

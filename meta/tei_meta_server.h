@@ -88,8 +88,8 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 void tei_meta_server_stop(struct tei_meta_server *server);
 
 /*
- * Makes the server also listen at the address host of this machine, with the
- * same port if that port is free there. From then on, tei_meta_server_name,
+ * Makes the server also listen at "host", another address of this machine, with
+ * the same port if that port is free there. From then on, tei_meta_server_name,
  * tei_meta_server_address, tei_meta_server_host and tei_meta_server_port return
  * the new address. The listener of tei_meta_server_start stays open; the
  * listener of an earlier move is closed. host is numeric. After a failure
@@ -115,9 +115,10 @@ uint64_t tei_meta_server_incarnation(const struct tei_meta_server *server);
 /*
  * Makes the server answer requests for name with the text json. An earlier text
  * of that name is replaced atomically; replies in progress finish with the old
- * text. The first name that is published is the primary one: a request for any
- * name (META_WIRE_ANY), which finds a process by its address, gets its text if
- * the requested name is unknown. Never blocks.
+ * text. The first name that is published is the primary one. A client that
+ * knows only the address of a process sets the flag META_WIRE_ANY in its
+ * request; the server then sends the text of the primary name if the requested
+ * name is unknown. Never blocks.
  */
 int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 			    const char *json, size_t len, struct tei_err *err);

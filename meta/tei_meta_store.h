@@ -32,12 +32,13 @@ typedef bool (*tei_meta_wanted_fn)(void *arg, const char *name);
 
 /*
  * Opens the back end that conn_string names; settings must outlive the store.
- * Reads the shared secret from the file in settings; returns TEI_ERR_INVALID if
- * that file is unsuitable. "P2PHANDSHAKE" is case-sensitive; schemes
- * ("zookeeper://") are not. A list of hosts without a scheme stands for etcd.
- * Returns TEI_ERR_INVALID for an empty conn_string, TEI_ERR_NOT_IMPLEMENTED for
- * a known back end that is not built in, and TEI_ERR_METADATA for an unknown
- * scheme. The error text lists the built-in schemes.
+ * Reads the shared secret from the file that the settings name, and returns
+ * TEI_ERR_INVALID if the file is not suitable. "P2PHANDSHAKE" is
+ * case-sensitive; schemes ("zookeeper://") are not. A list of hosts without a
+ * scheme stands for etcd. Returns TEI_ERR_INVALID for an empty conn_string,
+ * TEI_ERR_NOT_IMPLEMENTED for a known back end that is not built in, and
+ * TEI_ERR_METADATA for an unknown scheme. The error text lists the built-in
+ * schemes.
  */
 int tei_meta_store_open(const char *conn_string,
 			const struct tei_settings *settings,
@@ -143,10 +144,8 @@ bool tei_meta_store_owns(struct tei_meta_store *store, const char *name);
 int tei_meta_store_withdraw(struct tei_meta_store *store, const char *name,
 			    uint64_t deadline_ns, struct tei_err *err);
 
-/*
- * Reads name's descriptor from the store. The caller owns one reference.
- * Blocks.
- */
+/* Reads the descriptor of name from the store. *out has one reference, which
+ * belongs to the caller. Blocks. */
 int tei_meta_store_fetch(struct tei_meta_store *store, const char *name,
 			 uint64_t deadline_ns, struct tei_meta_desc **out,
 			 struct tei_err *err);
