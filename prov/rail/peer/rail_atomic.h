@@ -4,7 +4,7 @@
 
 /* The limit of unanswered atomics, which initiator and target both use. */
 
-#define RAIL_ATOMICS		256	/* greatest number of unanswered atomics
+#define RAIL_ATOMICS		256	/* largest number of unanswered atomics
 					 * per peer */
 
 #endif /* TEI_PROV_RAIL_PEER_RAIL_ATOMIC_H */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Atomic operations: sends and answers them. rail_atomic.c has their tasks.
+ * Sends atomic operations to peers, and executes and answers those of peers.
+ * rail_atomic.c handles the tasks of atomics.
  *
  * The initiator numbers its atomics and sends them as messages, which it
  * repeats over any working rail until they are answered. The progress thread of
@@ -41,10 +42,11 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-/* Greatest number of atomics that are executed per acquisition of the lock. */
+/* Largest number of atomics that are executed between two acquisitions of
+ * dp->sched. */
 #define ATOMIC_BUNDLE 32
 
-/* A slot of the target's table of received atomics; it holds the atomic with
+/* An entry of the target's table of received atomics. It holds the atomic with
  * one number. */
 struct rail_atomic_slot {
 	uint64_t seq; /* number of the atomic; 0 if there is none yet */
@@ -53,7 +55,7 @@ struct rail_atomic_slot {
 	int32_t code;
 	uint8_t op, width;
 	bool executed;
-	bool answer_pending; /* the slot is in the list
+	bool answer_pending; /* true if the entry is in the list
 			      * rail_atomic_book.answer_pending */
 };
 
@@ -85,7 +87,7 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 
 /* --- initiator: requests ------------------------------------------------- */
 
-/* Records that all atomics with lower numbers than the first task of a->tasks
+/* Records that all atomics with lower numbers than the first task in a->tasks
  * have finished. */
 static void atomic_finished(struct rail_atomics *a)
 	TEI_REQUIRES(rail_sched_held)
@@ -121,8 +123,9 @@ static void atomic_put(struct rail_wire *w, const struct tei_rail_task *t)
 	rail_wire_put(w, t->ext->compare, 8);
 }
 
-/* Writes all atomics that have not been sent and, if again is true, those that
- * have been sent but not answered. Returns the number of atomics written. */
+/* Writes to the message all atomics that have not been sent. If "again" is
+ * true, also writes those that have been sent but not answered. Returns the
+ * number of atomics written. */
 static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 			       bool again) TEI_REQUIRES(rail_sched_held)
 {
@@ -139,8 +142,8 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 		if (n == RAIL_ATOMICS || !atomic_number(a, t))
 			break;
 		if (!t->ext->sent) {
-			/* set before the message is sent: from now on the
-			 * target may execute the atomic */
+			/* recorded before the message is sent, because from
+			 * then on the target may execute the atomic */
 			t->ext->sent = true;
 			t->ext->round = a->round;
 			t->slices = 1;
@@ -173,7 +176,8 @@ static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 	}
 }
 
-/* Fails all atomics for a target whose version does not execute them. */
+/* Fails all atomics, because the peer's version of moonrail does not execute
+ * atomics. */
 static void atomic_refuse(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -302,7 +306,7 @@ static void atomic_executed(struct tei_rail_task *t, uint64_t old, uint64_t now,
 	rail_task_finish(t->peer->dp, t, done);
 }
 
-/* Ends the task with number seq, if it is still waiting for its answer. */
+/* Ends the task with the number seq, if it still waits for its answer. */
 static void atomic_answer(struct tei_rail_peer *peer, uint64_t seq, int code,
 			  uint64_t old, uint64_t now, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -343,13 +347,13 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 			return;
 		atomic_answer(peer, seq, code, old, now, done);
 	}
-	/* restart the repetition timer for the remaining atomics */
+	/* an answer restarts the repetition timer of the remaining atomics */
 	a->tries = 0;
 	a->since_ns = tei_list_empty(&a->tasks) ? 0 : now;
 	a->next_ns = now + RAIL_CTL_RESEND_NS;
 	if (tei_list_empty(&a->tasks))
 		return;
-	/* an answer counts as progress of the later tasks too */
+	/* an answer also counts as progress of the tasks that follow */
 	tei_list_first(&a->tasks, struct tei_rail_task, queue_link)
 		->progress_ns = now;
 	rail_peer_attend(peer);
@@ -369,7 +373,8 @@ static bool atomic_get(struct rail_wire *w, struct rail_atomic_slot *s)
 	return !w->bad && s->seq;
 }
 
-/* Adds the slot to the list of atomics whose answers must still be sent. */
+/* Adds the entry with index place to the list of atomics whose answers must
+ * still be sent, unless it is already there. */
 static void atomic_owe(struct rail_atomic_book *b, uint16_t place)
 {
 	if (b->slot[place].answer_pending)
@@ -411,8 +416,9 @@ void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 /* An atomic to be executed without a lock held. */
 struct atomic_job {
 	struct rail_atomic_slot *slot;
-	struct tei_rail_mr *mr;		/* cannot be unregistered while
-					 * mr->tasks counts this job */
+	struct tei_rail_mr *mr;		/* region of the target memory;
+					 * mr->tasks counts this job, so that
+					 * the region cannot be unregistered */
 };
 
 static uint32_t atomic_collect(struct tei_rail_peer *peer,
@@ -434,7 +440,8 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 			continue;
 		mr = rail_mr_find(peer->dp, (void *)(uintptr_t)s->addr,
 				  s->width);
-		/* the CPU executes atomics, so GPU memory is refused */
+		/* the CPU executes the atomics, so a target in GPU memory is
+		 * refused */
 		if (!mr || !mr->remote || mr->read_only || mr->gpu) {
 			s->code = TEI_ERR_NOT_REGISTERED;
 			continue;
@@ -522,8 +529,8 @@ static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
 	rail_sched_leave(dp);
 	if (rail_msg_send(peer, buf, len, 0) == -FI_EAGAIN)
 		return rail_ctl_again(peer, now);
-	/* the answer was sent, or it is dropped: if an answer is lost, the
-	 * initiator repeats the request */
+	/* A sent answer is not needed any longer. An answer that could not be
+	 * sent is dropped: the initiator repeats its request. */
 	rail_sched_enter(dp);
 	for (i = 0; i < b->nowed; i++)
 		b->slot[b->answer_pending[i]].answer_pending = false;

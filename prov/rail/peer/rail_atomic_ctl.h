@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_PEER_RAIL_ATOMIC_CTL_H
 #define TEI_PROV_RAIL_PEER_RAIL_ATOMIC_CTL_H
 
-/* Atomic operations: sends and answers them. */
+/* Sends atomic operations to peers, and executes and answers those of peers. */
 
 #include <stdint.h>
 
@@ -14,13 +14,13 @@ struct rail_wire;
 
 void rail_atomic_free(struct tei_rail_peer *peer);
 
-/* Stores the session that the peer's hello contains. The session is 0 if the
+/* Stores the session number that the peer's hello contains; 0 means that the
  * hello contains none. */
 void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
-/* rail_atomic_asked handles ATOMIC, rail_atomic_answered handles ATOMIC_REP.
- * Progress thread. */
+/* rail_atomic_asked handles a received ATOMIC, and rail_atomic_answered a
+ * received ATOMIC_REP. Progress thread. */
 void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * First contact: the hello to a peer of which only contact addresses are known.
+ * Sends the first hello to a peer of which only contact addresses are known.
  *
  * Some of the addresses may lead nowhere or to another host: a container
  * bridge, a private network, an address that both hosts have. So the hello is
@@ -34,10 +34,10 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define CONTACT_WINDOW		4	/* pairs of rail and address in a
-					 * group */
+#define CONTACT_WINDOW		4	/* number of pairs of rail and address
+					 * in a group */
 #define CONTACT_WINDOW_NS	(100 * TEI_NS_PER_MS)
-#define CONTACT_PAIRS		256	/* greatest number of pairs that are
+#define CONTACT_PAIRS		256	/* largest number of pairs that are
 					 * tried for one peer */
 #define CONTACT_USUAL		8	/* in every eighth round, the hello may
 					 * go through rail_msg_send, which also
@@ -65,7 +65,7 @@ static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 	struct rail *rail;
 	uint16_t r;
 
-	/* in this order, pairs of the same address are not adjacent */
+	/* the order of the loops keeps pairs of the same address apart */
 	for (i = 0; i < nrails; i++)
 		for (r = 0; r < p->nremotes && n < CONTACT_PAIRS; r++) {
 			rail = rail_at(p->dp, (i + r) % nrails);
@@ -100,9 +100,10 @@ static void contact_number(uint8_t *buf, size_t len, uint16_t number)
 	rail_wire_put(&w, number, 2);
 }
 
-/* Selects the next group of pairs when the time of the current group is over.
- * Restarts at the first pair if the number of pairs has changed (an address was
- * refused, or a rail was opened), because the pairs then have other indexes. */
+/* Selects the next group of pairs if the time of the current group has passed.
+ * Begins again with the first pair if the number of pairs has changed, because
+ * the pairs then have other indexes. The number changes when an address was
+ * refused or a rail was opened. */
 static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
 {
 	if (c->until_ns && n != c->pairs) {
@@ -134,7 +135,7 @@ static bool contact_try(struct tei_rail_peer *p, const struct contact_pair *pair
 	if (!rail_msg_try_pair(p, pair->rail, 0, (int16_t)pair->remote, buf,
 			       len, &lane, &conn))
 		return true;
-	/* connecting needs progress on the lane */
+	/* the connection is made only while the lane is polled */
 	if (lane)
 		rail_lane_run(lane);
 	return false;
@@ -148,8 +149,8 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	uint32_t i, n = contact_pairs(p, pair);
 	bool waits = false;
 
-	/* if only one of several pairs is left, the route may still lead to a
-	 * refused address */
+	/* if refusals have left only one of several pairs, rail_msg_send is not
+	 * used: the route may still lead to a refused address */
 	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
 		return rail_msg_send(p, buf, len, attempt);
 	contact_turn(c, n, now);
@@ -177,8 +178,8 @@ bool rail_contact_refused(struct tei_rail_peer *p, uint16_t number)
 {
 	uint16_t r;
 
-	/* This refusal of a first hello is late: the peer has meanwhile
-	 * answered at another address. */
+	/* The peer has meanwhile answered at another address, so this refusal
+	 * of its first hello is late. */
 	if (p->state == RAIL_PEER_READY && number)
 		return true;
 	if (p->state != RAIL_PEER_NEW || p->nremotes < 2)
@@ -200,8 +201,8 @@ void rail_contact_answered(struct tei_rail_peer *p, const struct rail *rail,
 	if (!number || number > p->nremotes)
 		return;
 	rail_addr_text(&p->remotes[number - 1].addr, text, sizeof(text));
-	/* At the level info, law 9 allows one line per peer, which lists all
-	 * rails. */
+	/* logged at the level debug, because law 9 allows one line per peer at
+	 * the level info, and that line lists all rails */
 	TEI_DEBUG_LOG("rail", "first contact: %s answers at %s, by rail %s", p->name,
 		      text, rail->name);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests the first contact with a peer that has several contact addresses. */
+/* Tests of the first contact with a peer that has several contact addresses. */
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -26,8 +26,8 @@
 
 /* --- an allocator that fails once ----------------------------------------- */
 
-/* Number of the next allocation that fails, counted from now; 0 means that none
- * fails. Atomic. */
+/* Atomic. The n-th next allocation fails if this is n; 0 means that none
+ * fails. */
 static int64_t contact_left;
 
 void *__real_malloc(size_t len);
@@ -68,8 +68,9 @@ static struct tei_rail_addr contact_of(struct test_plane *p)
 	return desc.known;
 }
 
-/* Binds a socket to a free port of 127.0.0.3 and does not listen, so that the
- * port refuses connections. Stores the address in *at. Returns the socket. */
+/* Makes an address that refuses connections: binds a socket to a free port of
+ * 127.0.0.3 without listening. Stores the address in *at. Returns the
+ * socket. */
 static int contact_nobody(struct tei_rail_addr *at)
 {
 	struct sockaddr_in *in = (void *)at->bytes;
@@ -207,8 +208,8 @@ static void test_peer_refused_at_all_contacts_is_gone(void)
 	at[1] = contact_of(&more);
 	CU_ASSERT_EQUAL(contact_write_to(&rig, at, 2, &peer),
 			TEI_RAIL_END_FAILED);
-	/* checked before the peer is released, because a peer that is gone and
-	 * unused may be freed at once */
+	/* this check comes before the peer is released, because a peer that is
+	 * gone and unused may be freed at once */
 	CU_ASSERT(tei_rail_gone(rig.from.dp, rig.to.dp->incarnation));
 	tei_rail_peer_put(peer);
 	test_plane_close(&more);
@@ -225,9 +226,10 @@ static bool contact_known(const struct contact_rig *rig)
 	return known;
 }
 
-/* The process at the first address refuses the hello before the second address
- * is connected. The test keeps the time constant, so that the window does not
- * end. */
+/* Tests that the second contact address is still tried after the first one was
+ * refused. The process at the first address refuses the hello before the second
+ * address is connected. The time of the test stands still, so that the window
+ * of the group does not end. */
 static void test_refused_contact_does_not_hide_the_next_one(void)
 {
 	uint64_t now = tei_now_ns(), end = now + 20 * TEI_NS_PER_SEC;
@@ -260,8 +262,8 @@ static void test_refused_contact_does_not_hide_the_next_one(void)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Opens a plane and a peer and lets the n-th allocation fail. Returns false if
- * there were fewer allocations. */
+/* Opens a plane and creates a peer while the n-th allocation fails. Returns
+ * false if there were fewer than n allocations. */
 static bool contact_starved(struct contact_rig *rig,
 			    const struct tei_rail_addr *at, int64_t n)
 {
@@ -292,7 +294,7 @@ static bool contact_starved(struct contact_rig *rig,
 			rig->from.dp, "to", rig->to.dp->incarnation, at, 2, &err,
 			&peer), 0);
 	}
-	/* the peer works without being closed and opened again */
+	/* the same peer object works as soon as memory is available again */
 	CU_ASSERT_EQUAL(test_run(rig->from.dp, peer, false, rig->src, rig->dst,
 				 CONTACT_LEN), TEI_RAIL_END_COMPLETED);
 	tei_rail_peer_put(peer);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the control state machines of a peer do if the peer does not answer. */
+/* What the control state machines of a peer do while the peer does not
+ * answer. */
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_peer_state.h"

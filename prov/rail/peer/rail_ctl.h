@@ -6,9 +6,10 @@
  * The control state machines of a peer. Each of them sends a message again with
  * back-off until it is answered.
  *
- * All functions run on the progress thread and without a lock unless marked. A
- * step (rail_ctl_*) returns the time at which it must run again, ns, or 0 if it
- * need not. buf: RAIL_MSG_MAX bytes for composing messages.
+ * All functions run on the progress thread and without a lock unless marked.
+ * Each function rail_ctl_* that returns a time is one step of a state machine:
+ * it returns the time at which it must be called again, ns, or 0 if it need not
+ * be. buf: memory of RAIL_MSG_MAX bytes in which the step composes messages.
  */
 
 #include <stdint.h>
@@ -22,13 +23,14 @@
  * silence had just arrived. Any thread. */
 void rail_ctl_sleep_end(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* If RAIL_CTL_UNANSWERED_NS have passed since the time `since`, tries the
- * peer's next contact address and asks the owner of the data plane to resolve
- * the peer again. Asks the owner at most once per RAIL_CTL_RESOLVE_NS. */
+/* If the peer has not answered since the time `since` and
+ * RAIL_CTL_UNANSWERED_NS have passed, tries the peer's next contact address,
+ * and asks the owner of the data plane to resolve the peer again (at most once
+ * per RAIL_CTL_RESOLVE_NS). */
 void rail_ctl_check(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
-/* Checks by a hello and a new look-up of the address whether the peer is still
- * the same process, if a request has been unanswered for a while. since: time
- * of the first attempt to send the request, ns. */
+/* If a request has been unanswered for a while, checks whether the peer is
+ * still the same process: sends a hello and looks up the address again. since:
+ * time of the first attempt to send the request, ns. */
 void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
 			 uint64_t since);
 
@@ -57,16 +59,17 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
 /* --- rail_fence_ctl.c ---------------------------------------------------- */
-/* Sends FENCE for each rail of the peer that awaits a fence. */
+/* Sends FENCE for each rail of the peer for which a fence is wanted. */
 uint64_t rail_ctl_fences(struct tei_rail_peer *peer, uint64_t now,
 			 uint8_t *buf);
-/* As the target: closes the lanes for which the peer has requested a fence,
- * then answers. */
+/* At the target: closes the rx lanes that the peer has requested to be fenced,
+ * and then answers. */
 uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 			      uint8_t *buf);
 
 /* --- rail_atomic.c ------------------------------------------------------- */
-/* Executes and answers the peer's atomics, and sends the local ones. */
+/* Executes and answers the peer's atomics, and sends the atomics of this
+ * process. */
 uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
@@ -86,15 +89,15 @@ uint64_t rail_ctl_reverse(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
 /* --- rail_report.c ------------------------------------------------------- */
-/* Logs the routes to the peer, once per change. */
+/* Logs the routes to the peer each time they have changed. */
 void rail_ctl_report(struct tei_rail_peer *peer);
 
 /* --- rail_deadline.c ----------------------------------------------------- */
 /* Ends the tasks of the peer whose deadline has passed. */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
-/* Returns the later of two times: of the last progress of the peer's oldest
- * live task, and of the last progress of the tasks that were queued ahead of
- * that task. The peer must have a live task. */
+/* Returns when the peer's tasks last made progress: the time of the last
+ * progress of the oldest live task, or of tasks that were queued ahead of it,
+ * whichever is later. The peer must have a live task. */
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Extends all deadlines, because this process was suspended. still: duration of

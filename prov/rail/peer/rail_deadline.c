@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Deadlines of tasks: every task ends within a limited time. */
+/* Ends tasks whose deadline has passed, so that every task ends within a
+ * limited time. */
 
 #include <rdma/fi_errno.h>
 #include <stdio.h>
@@ -27,19 +28,17 @@
 
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
-/*
- * Returns true if the peer has given a sign of life in the second half of the
- * time in which no task progressed. In this case small messages arrive and bulk
- * data does not.
- */
+/* Returns true if the peer has given a sign of life in the second half of the
+ * time in which no task has progressed. This shows that small messages arrive
+ * although bulk data does not. */
 static bool deadline_alive(const struct tei_rail_peer *p, uint64_t since,
 			   uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
 	return now > since && p->alive_ns > since + (now - since) / 2;
 }
 
-/* Returns the hint for the error of a peer for which the provider has reported
- * no error. */
+/* Returns the hint for tasks that have made no progress although the provider
+ * has reported no error for the peer. */
 static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 				 uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -52,9 +51,9 @@ static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 }
 
 /* Fills in the error of a task that has made no progress since the time
- * "since". Also names the last error of the peer, if it occurred at most
- * MC_SLICE_TIMEOUT before "since": another rail may have worked for a while
- * after the error. */
+ * "since". Mentions the last error of the peer if it occurred less than
+ * MC_SLICE_TIMEOUT before "since". It may be older than "since" because another
+ * rail may have worked for a while after the error. */
 static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 uint64_t now, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held)
@@ -87,7 +86,8 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 p->tasks.last_failure.text[0] ? ", " : "",
 			 p->tasks.last_failure.text);
 		rail_peer_last_failure(p, err);
-		/* slices are also cancelled when they make no progress */
+		/* FI_ECANCELED is also the error of slices that were cancelled
+		 * because they made no progress */
 		if (p->state == RAIL_PEER_READY &&
 		    p->tasks.last_failure.err == FI_ECANCELED &&
 		    deadline_alive(p, since, now))
@@ -141,7 +141,8 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			rail_task_end(dp, t, TEI_RAIL_END_FAILED, &err, done);
 		} else if (!t->complete_ns) {
 			t->complete_ns = now;
-			/* the peer is silent: its slices will not complete */
+			/* the peer is silent, so the slices will not
+			 * complete */
 			if (now > newest + fence && now > p->alive_ns + fence) {
 				t->complete_stage = 1;
 				*retire = true;
@@ -165,8 +166,8 @@ uint64_t rail_deadline_oldest(const struct tei_rail_peer *p)
 	return t->progress_ns > t->ahead_ns ? t->progress_ns : t->ahead_ns;
 }
 
-/* Ends the tasks that waited for the peer when it was presumed dead. Does not
- * wait for their slices, because nothing is posted to the peer. */
+/* Ends the tasks that already waited for the peer when it was presumed dead.
+ * They have no posted slices, because nothing is posted to such a peer. */
 static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 			      struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages of the fence: FENCE from the initiator, FENCED from the target. */
+/* Sends and handles the messages of the fence: the initiator sends FENCE, and
+ * the target answers with FENCED. */
 
 #include <rdma/fi_errno.h>
 #include <string.h>
@@ -86,9 +87,9 @@ uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return next;
 }
 
-/* Composes FENCED for local rail number i. asked: generation that the FENCE of
- * the peer has named; gen: generation of the next rx lane. Returns the length
- * of the message. */
+/* Composes FENCED for the local rail with index i. asked: generation that the
+ * peer's FENCE has named. gen: generation of the next rx lane. Returns the
+ * length of the message. */
 static size_t fence_compose(struct tei_rail_peer *p, uint32_t i, uint32_t asked,
 			    uint32_t gen, uint8_t *buf)
 {
@@ -122,8 +123,9 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		if (!(f.due & UINT64_C(1) << i))
 			continue;
 		gen = rail_fence_request(rail_at(dp, i), f.due_gen[i]);
-		/* if the lane is still being closed, the peer gets attention
-		 * when it is closed */
+		/* while the lane is still being closed, no answer is sent;
+		 * rail_fence_run puts the peer on the attention list when it is
+		 * closed */
 		if (!gen)
 			continue;
 		ret = rail_msg_send(
@@ -145,7 +147,7 @@ void rail_fence_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 	uint16_t id = (uint16_t)rail_wire_get(w, 2);
 	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
 
-	/* a future generation cannot be fenced */
+	/* a generation that does not exist yet cannot be fenced */
 	if (w->bad || id >= rail_count(peer->dp) ||
 	    gen > rail_at(peer->dp, id)->rx_lane.gen)
 		return;

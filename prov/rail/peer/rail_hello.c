@@ -35,10 +35,10 @@
 #define HELLO_UNFENCED_NS	(3600 * TEI_NS_PER_SEC)
 
 /*
- * Returns true if an unused peer has been silent for long enough to be
- * forgotten. If a fence of the peer was abandoned, the peer must be fenced when
- * it answers again. Such a peer is kept until no TCP stack can still hold data
- * for it.
+ * Returns true if an unused peer has been silent for so long that it can be
+ * forgotten. A peer of which a fence was abandoned must be fenced when it
+ * answers again, so it is kept for a longer time: until no TCP stack can still
+ * hold data for it.
  */
 static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -96,10 +96,10 @@ static void hello_no_route(struct tei_rail_peer *p)
 	rail_done_run(p->dp, &done);
 }
 
-/* Returns true if a peer that is in use has no address at present: all its
- * rails are being opened again. The peer may have announced its new addresses
- * to an old address of this process, and no connection is left whose loss would
- * be noticed. */
+/* Returns true if a peer that is in use has no address at present, because all
+ * its rails are being opened again. The announcement of its new addresses may
+ * have gone to an old address of this process. No connection is left whose loss
+ * this process would notice. */
 static bool hello_nowhere(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -122,8 +122,8 @@ static bool hello_again(const struct tei_rail_peer *p)
 }
 
 /* Sends the hello to the address at which the peer was found, over any rail
- * that reaches it. A failure is not counted as a fault of the rails, because
- * the address may be wrong. */
+ * that reaches this address. A failure does not count against the rails,
+ * because the address may be wrong. */
 static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len)
 {
 	uint32_t i, n = rail_count(p->dp);
@@ -148,8 +148,8 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 }
 
 /* Sends the hello alternately over the known routes and to the address at which
- * the peer was found. It is possible that only one of the two ways works and
- * that the other one reports no error. */
+ * the peer was found. Possibly only one of the two works, while the other one
+ * reports no error. */
 static int hello_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		      uint64_t now, uint32_t attempt)
 {
@@ -170,7 +170,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 	if (p->refusal.unauthenticated)
 		return 0;
-	/* the rail table would lack the lane that is being opened */
+	/* while a lane is being opened, the rail table would not list it */
 	if (rail_fence_rx_any(dp))
 		return now + RAIL_CTL_RETRY_NS;
 	rail_sched_enter(dp);
@@ -203,11 +203,11 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->hello.asked_ns = 0;
 	else if (!p->hello.asked_ns)
 		p->hello.asked_ns = now;
-	/* the peer is in use again, so its next hello is due sooner */
+	/* the peer is in use again, so its next hello is due earlier */
 	if (ask && p->hello.next_ns > now + RAIL_CTL_RARELY_NS)
 		p->hello.next_ns = now;
 	if (nowhere) {			/* the peer has no address at which it
-					 * can be reached */
+					 * can be reached at present */
 		rail_ctl_check(p, now, p->hello.asked_ns);
 		return rail_ctl_again(p, now);
 	}
@@ -217,7 +217,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return p->hello.next_ns;
 	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
-	/* the peer repeats its hello, so our answers to it are lost */
+	/* the peer repeats its hello, so it has not received our answers */
 	if (reply && p->state == RAIL_PEER_READY)
 		rail_renew_silent(p, now);
 	len = rail_msg_hello(p, ask || announce || probe, buf);
@@ -291,7 +291,7 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(dp);
 	if (!left)
 		return 0;
-	/* the rail table would lack the lane that is being opened */
+	/* while a lane is being opened, the rail table would not list it */
 	if (rail_fence_rx_any(dp))
 		return now + RAIL_CTL_RETRY_NS;
 	left = false;
@@ -314,7 +314,8 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return 0;
 }
 
-/* Returns true if writes to the peer may still be under way. */
+/* Returns true if writes of this process to the peer may still be in
+ * transit. */
 static bool hello_undrained(struct tei_rail_peer *p)
 {
 	bool undrained;
@@ -326,8 +327,8 @@ static bool hello_undrained(struct tei_rail_peer *p)
 	return undrained;
 }
 
-/* Sends BYE to every peer that knows this process. Returns true when BYE has
- * been sent to all of these peers. For tear-down. */
+/* Sends BYE to every peer that knows this process, when the data plane is
+ * closed. Returns true when BYE has been sent to all of these peers. */
 bool rail_peer_bye(struct tei_rail_dp *dp)
 {
 	uint8_t buf[RAIL_MSG_MAX];

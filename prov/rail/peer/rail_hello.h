@@ -25,8 +25,9 @@ struct rail_hello {
 	uint8_t nonce[RAIL_WIRE_NONCE];
 	uint32_t ack;
 	uint16_t n;
-	uint64_t session;		/* 0 means that the sender does not
-					 * execute atomics */
+	uint64_t session;		/* number of the sender's session; 0
+					 * means that the sender executes no
+					 * atomics */
 	struct tei_rail_addr contacts[TEI_RAIL_MAX];
 	uint16_t ncontacts;
 	uint16_t answers;		/* contact number of the hello that is
@@ -35,23 +36,24 @@ struct rail_hello {
 					 * there is none */
 };
 
-/* Reads a hello behind its header. Returns false if the hello is malformed. */
+/* Reads the part of a hello that follows the message header. Returns false if
+ * the hello is malformed. */
 bool rail_hello_parse(struct rail_wire *w, struct rail_hello *hello);
-/* Handles a hello that arrived over the rail. for_us: the hello names this
- * process as its receiver, or names no receiver. to_us: the hello names this
- * process. If the hello names another process, its nonce is not meant for this
- * process. */
+/* Handles a hello that arrived over the rail. for_us: true if the hello names
+ * this process as its receiver, or names no receiver. to_us: true if the hello
+ * names this process. If the hello names another process, its nonce is not
+ * meant for this process. */
 void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 			 const struct rail_hello *hello, uint16_t flags,
 			 uint32_t table, bool for_us, bool to_us,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* Handles a REFUSE. proven: the message was signed for this process, or no
- * signature is needed. */
+/* Handles a REFUSE. proven: true if the message was signed for this process, or
+ * if no signature is needed. */
 void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
 			  bool proven, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns the entry of peer->remotes for the peer's rail with number id, or
- * NULL. */
+/* Returns the entry of peer->remotes for the peer's rail with the number id, or
+ * NULL if there is none. */
 struct rail_remote *rail_peer_remote(struct tei_rail_peer *peer, uint16_t id)
 	TEI_REQUIRES(rail_sched_held);
 /* Stores the description of a rail of the peer, if the rail is new or has a

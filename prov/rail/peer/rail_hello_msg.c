@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The format of a hello: composes and parses it. */
+/* Composes and parses hellos. */
 
 #include <string.h>
 
@@ -74,8 +74,9 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	struct rail_wire w;
 
 	rail_sched_enter(dp);
-	/* Rx lanes are read without their lock: only this thread changes them,
-	 * except those of rails that are being closed. */
+	/* The rx lanes are read without their locks, because only this thread
+	 * changes them. Lanes of rails that are being closed are an
+	 * exception. */
 	for (i = 0; i < n; i++) {
 		lists[i] = hello_lists_rail(peer, rail_at(dp, i));
 		there[i] =

@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_PEER_RAIL_HELLO_MSG_H
 #define TEI_PROV_RAIL_PEER_RAIL_HELLO_MSG_H
 
-/* Composes hellos and refusals. */
+/* Composes the messages HELLO, and the texts of refusals. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,8 +12,8 @@
 
 struct tei_rail_peer;
 
-/* Composes a HELLO in buf. Returns the length of the message, or 0 if the
- * message does not fit in buf. */
+/* Composes a HELLO in buf. want_reply: true if the peer must answer it. Returns
+ * the length of the message, or 0 if the message does not fit in buf. */
 size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
 		      uint8_t *buf);
 

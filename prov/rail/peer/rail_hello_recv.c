@@ -42,13 +42,14 @@ bool rail_peer_take_remote(struct tei_rail_peer *peer,
 	struct rail_remote *r = rail_peer_remote(peer, in->id);
 	struct rail_fence fence;
 
-	/* a rail whose lane was closed may get its address later */
+	/* the peer may open a closed lane again, and then sends its address
+	 * with the same generation */
 	if (r && (r->gen > in->gen ||
 		  (r->gen == in->gen && (r->addr.len || !in->addr.len))))
 		return true;
 	if (!r) {
-		/* remote keys that were received earlier contain no key for
-		 * this rail */
+		/* keys that were received earlier do not include one for this
+		 * rail */
 		rail_key_drop_all(peer);
 		if (rail_peer_reserve(peer, peer->nremotes + 1u))
 			return false;
@@ -64,7 +65,7 @@ bool rail_peer_take_remote(struct tei_rail_peer *peer,
 	r->serial = ++peer->serial;
 	peer->routes.changed = true;
 	rail_peer_attend(peer);
-	/* the target has closed all earlier generations */
+	/* a new generation means that the target has closed all earlier ones */
 	rail_fence_event(
 		peer, (uint16_t)(r - peer->remotes), RAIL_FENCE_EV_CLOSED,
 		&(struct rail_fence_args){ .gen = in->gen - 1, .done = done });
@@ -92,9 +93,10 @@ static void hello_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 	}
 }
 
-/* Handles a hello. for_us: the hello names this process as its receiver, or
- * names no receiver. to_us: the hello names this process. If the hello names
- * another process, its nonce is not meant for this process. */
+/* Handles a hello. for_us: true if the hello names this process as its
+ * receiver, or names no receiver. to_us: true if the hello names this process.
+ * If the hello names another process, its nonce is not meant for this
+ * process. */
 void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 			 const struct rail_hello *h, uint16_t flags, uint32_t table, bool for_us,
 			 bool to_us, struct rail_done *done)
@@ -119,8 +121,8 @@ void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 		peer->hello.reply = true;
 	peer->addrs.its_contact = h->contact;
 	if (table > peer->hello.table_seen || peer->state == RAIL_PEER_NEW) {
-		/* if memory is short the contact addresses are kept, and the
-		 * hello is repeated */
+		/* if memory is short the peer keeps its contact addresses, and
+		 * it will repeat the hello */
 		if (peer->state == RAIL_PEER_NEW) {
 			if (rail_peer_reserve(peer, h->n))
 				return;
@@ -174,8 +176,9 @@ void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
 	if ((dp->conf.signs || !proven) &&
 	    !tei_mac_equal(nonce, peer->auth.nonce, sizeof(nonce)))
 		return;
-	/* a process that answers at one address with another incarnation proves
-	 * nothing, because the peer may have another address */
+	/* If a process with another incarnation answers at one address, this
+	 * does not prove that the peer has ended: the peer may have other
+	 * addresses. */
 	if (code != RAIL_REFUSE_STALE)
 		rail_peer_refused(peer, reason, done);
 	else if (!rail_contact_refused(peer, contact) &&

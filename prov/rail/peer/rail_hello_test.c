@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests contact with peers whose address is wrong, or not known at present. */
+/* Tests of contact with peers whose known address is wrong, or of which no
+ * address is known at present. */
 
 #include <arpa/inet.h>
 #include <limits.h>
@@ -25,8 +26,8 @@
 
 #define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define HELLO_TURNS	50
-/* Number of iterations that the test runs; the address is resolved once a
- * second. */
+/* Largest number of iterations in a test. In this time the address is resolved
+ * several times, once a second. */
 #define HELLO_LOOKED	2000
 #define HELLO_NOBODY	1	/* number of a port at which no rail listens */
 
@@ -45,7 +46,8 @@ static void hello_moved(struct tei_rail_peer *p)
 	rail_sched_leave(p->dp);
 }
 
-/* Marks the peer's only rail as being opened again. */
+/* Removes the address of the peer's only rail, as if the peer were opening its
+ * lane again. */
 static void hello_away(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
@@ -78,7 +80,7 @@ static void hello_write(struct test_pair *pair, struct test_task *t)
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, t, 1), 0);
 }
 
-/* Runs both planes until the task has ended, for at most "most" iterations. */
+/* Runs both planes until the task has ended, at most "most" iterations. */
 static void hello_turns(struct test_pair *pair, struct test_task *t,
 			unsigned int most)
 {
@@ -99,8 +101,8 @@ enum hello_knows {
 	HELLO_CLOSED, /* no address: the other plane's rail is closed */
 };
 
-/* Lets neither plane know the address of the other plane. Checks that a write
- * completes after the writing plane has been given the address. */
+/* Makes both planes lose the other plane's address. Checks that a write
+ * completes after the writing plane was given the right address. */
 static void hello_lost(enum hello_knows what)
 {
 	struct tei_rail_addr real;
@@ -123,14 +125,15 @@ static void hello_lost(enum hello_knows what)
 	CU_ASSERT_EQUAL(test_ends(&t), 1);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	CU_ASSERT_EQUAL(memcmp(pair.src, pair.dst, sizeof(pair.src)), 0);
-	/* the old address is not used any more */
+	/* the old address has been removed */
 	CU_ASSERT_EQUAL(pair.peer->nremotes, 2);
 	CU_ASSERT_EQUAL(pair.peer->remotes[1].addr.len, 0);
 	test_pair_close(&pair);
 }
 
-/* Tests two planes that do not know each other's address while no request is
- * pending and no connection exists whose loss would be noticed. */
+/* Tests that the address of a peer is resolved although no request is pending.
+ * The two planes do not know each other's address, and no connection exists
+ * whose loss they could notice. */
 static void test_peer_without_address_is_resolved(void)
 {
 	struct tei_rail_addr real;
@@ -139,7 +142,8 @@ static void test_peer_without_address_is_resolved(void)
 	uint32_t before, i;
 
 	test_pair_open(&pair);
-	hello_write(&pair, &t); /* a write gets the keys */
+	hello_write(&pair, &t); /* makes a write, so that the plane has the
+				 * keys */
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	real = pair.peer->remotes[0].addr;
@@ -163,8 +167,8 @@ static void test_two_peers_with_wrong_addresses_reconnect(void)
 	hello_lost(HELLO_MOVED);
 }
 
-/* Tests two planes that have lost each other's address and get no new address
- * from their owners. */
+/* Tests that two planes that have lost each other's address find each other at
+ * their contact addresses, without a result of ops->resolve. */
 static void test_peers_without_addresses_reconnect_at_contact_addresses(void)
 {
 	struct test_pair pair;
@@ -202,7 +206,7 @@ static void test_peer_with_closed_rails_is_connected_again(void)
 	hello_lost(HELLO_CLOSED);
 }
 
-/* A resolved address at which nothing listens does no harm. */
+/* Tests that a resolved address at which nothing listens does no harm. */
 static void test_wrong_resolved_address_is_harmless(void)
 {
 	struct tei_rail_addr wrong;
@@ -220,7 +224,8 @@ static void test_wrong_resolved_address_is_harmless(void)
 	hello_write(&pair, &t);
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
-	/* the known route is tried as well, and the lane is not renewed */
+	/* the hello also reaches the peer over the known route, and the lane is
+	 * not renewed */
 	for (end = tei_now_ns() + HELLO_WAIT_NS;
 	     pair.peer->hello.again && tei_now_ns() < end;)
 		test_pair_turn(&pair, tei_now_ns());
@@ -229,8 +234,8 @@ static void test_wrong_resolved_address_is_harmless(void)
 	test_pair_close(&pair);
 }
 
-/* A process waits for a peer that has announced that its rail will have an
- * address again. It does not wait for a peer that has closed its rails. */
+/* Tests that a process waits for a peer that has announced that its rail will
+ * have an address again, but not for a peer that has closed its rails. */
 static void test_announced_address_is_awaited(void)
 {
 	struct test_pair pair;
@@ -265,7 +270,7 @@ static struct rail_conn *hello_conn(struct tei_rail_peer *p,
 }
 
 /* Gives the connection to p a place in the endpoint cache and an address handle
- * of the lane. */
+ * of the lane. Returns 0 on success. */
 static int hello_ready(struct tei_rail_peer *p, struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock)
 {
@@ -289,9 +294,9 @@ static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)
 	rail_cache_close(lane);
 }
 
-/* A resolver has the address of a rail of a known peer. The provider makes only
- * one connection for both, which must stay open until the last of them is
- * evicted. */
+/* Tests two peer objects with the same address: a known peer, and a resolver
+ * for its address. The provider makes only one connection for both. It must
+ * stay open until both have lost their places in the endpoint cache. */
 static void test_peers_with_same_address_share_connection(void)
 {
 	struct tei_rail_peer *resolver;
@@ -307,7 +312,8 @@ static void test_peers_with_same_address_share_connection(void)
 		tei_rail_peer_resolve(pair.from.dp, &addr, &err, &resolver), 0);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL(hello_ready(resolver, lane), 0);
-	/* a peer that has lost its place in the endpoint cache gets it again */
+	/* a peer that has lost its place gets a place in the endpoint cache
+	 * again */
 	hello_lose(pair.peer, lane);
 	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);

@@ -25,8 +25,8 @@
 #include "util/err.h"
 #include "util/lock.h"
 
-/* Returns the rail's registration that holds the byte at offset off of the
- * region, or NULL. */
+/* Returns the registration of the rail that contains the byte at offset off of
+ * the region, or NULL if there is none. */
 static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
 					     uint32_t rail, uint64_t off)
 {
@@ -39,11 +39,9 @@ static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
 	return piece->key_len ? piece : NULL;
 }
 
-/*
- * Appends len bytes of the region, from offset off on, with their keys to the
- * message. Returns false if they did not fit. The registration of a rail may
- * extend beyond these bytes.
- */
+/* Appends to the message the keys for len bytes of the region, from offset off
+ * on. A registration may extend beyond these bytes. Returns false if the keys
+ * do not fit into the message. */
 static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 			  const struct tei_rail_mr *mr, uint64_t off,
 			  uint64_t len) TEI_REQUIRES(rail_sched_held)
@@ -77,8 +75,8 @@ static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 	return false;
 }
 
-/* Appends as many parts of the region as fit to the message, starting with the
- * part that holds offset off. Returns true if all parts fitted. */
+/* Appends keys of the region to the message, from offset off on, as many as
+ * fit. Returns true if the keys of the rest of the region fitted. */
 static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 			   const struct tei_rail_mr *mr, uint64_t off,
 			   uint16_t *count) TEI_REQUIRES(rail_sched_held)
@@ -98,11 +96,9 @@ static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 	return true;
 }
 
-/*
- * Appends the regions that cover [addr, addr + len) to the message. Returns 0,
- * or an error code if some byte is in no region. The peer later requests the
- * keys that did not fit into the message.
- */
+/* Appends the keys for the regions that cover [addr, addr + len) to the
+ * message. The peer later requests keys that did not fit. Returns 0, or an
+ * error code if a byte is in no region. */
 static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 			   uint64_t addr, uint64_t len, uint16_t *count)
 	TEI_REQUIRES(rail_sched_held)
@@ -216,8 +212,8 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return want.next_ns;
 }
 
-/* Sends n region ids. type is REVOKE, which also carries the epoch, or
- * REVOKED. */
+/* Sends a message with n region ids. type: REVOKE, which also contains the
+ * epoch, or REVOKED. */
 static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 			uint32_t epoch, const uint64_t *ids, uint32_t n,
 			uint8_t *buf, uint32_t attempt)
@@ -305,8 +301,8 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	ret = key_send_ids(p, RAIL_MSG_REVOKE, epoch, ids, n, buf,
 			   p->keys.revoke_tries);
 	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) : key_again(p, now);
-	/* the rail that took the message may be broken, so the next try uses
-	 * another one */
+	/* the next attempt uses another rail, because the rail that accepted
+	 * the message may be broken */
 	p->keys.revoke_tries += !ret;
 	rail_sched_enter(p->dp);
 	p->keys.revoke_next_ns = next;
@@ -357,7 +353,8 @@ static struct rail_rkey *key_get_region(struct rail_wire *w)
 	return k;
 }
 
-/* Returns true if the peer's rails differ in rank for the region. */
+/* Returns true if the peer's rails do not all have the same rank for the
+ * region. */
 static bool key_is_ranked(const struct rail_rkey *k)
 {
 	uint16_t i;

@@ -141,7 +141,7 @@ void rail_notify_free(struct tei_rail_peer *p)
 
 /* --- choosing and sending messages --------------------------------------- */
 
-/* Sets the counts of sent and acknowledged bytes back to offset. */
+/* Reduces the counts of sent and acknowledged bytes to offset. */
 static void note_back_to(struct tei_rail_outgoing *o, uint32_t offset)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -174,7 +174,8 @@ void rail_notify_session(struct tei_rail_peer *p)
 		rail_peer_attend(p);
 }
 
-/* Returns the number of messages that were sent and not acknowledged. */
+/* Returns the number of messages that carry the bytes which were sent and not
+ * acknowledged. */
 static uint32_t note_messages(const struct tei_rail_outgoing *o)
 {
 	uint32_t bytes = o->sent - o->acked;
@@ -203,7 +204,8 @@ static struct tei_rail_outgoing *note_next(struct tei_rail_peer *p)
 	return NULL;
 }
 
-/* A composed message. note_unsend undoes it if it cannot be sent. */
+/* A message that was composed and counted as sent. If it cannot be sent,
+ * note_unsend reverts the counts. */
 struct note_sending {
 	uint64_t number;
 	uint32_t from;			/* offset of the message's first byte in
@@ -234,7 +236,8 @@ static size_t note_compose(struct tei_rail_peer *p, struct tei_rail_outgoing *o,
 	return rail_msg_end(&w);
 }
 
-/* Composes the next fragment of o, and counts it as sent. */
+/* Composes the next fragment of the notification o, and counts it as sent.
+ * Returns the length of the message. */
 static size_t note_fragment(struct tei_rail_peer *p, struct tei_rail_outgoing *o,
 			    uint8_t *buf, struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
@@ -278,7 +281,8 @@ static size_t note_ask(struct tei_rail_peer *p, uint8_t *buf,
 	return note_compose(p, o, 0, RAIL_WIRE_NOTE_ASK, buf);
 }
 
-/* Undoes note_fragment for a message that could not be sent. */
+/* Reverts what note_fragment has counted for a message that could not be
+ * sent. */
 static void note_unsend(struct tei_rail_peer *p, const struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -296,8 +300,9 @@ static void note_unsend(struct tei_rail_peer *p, const struct note_sending *s)
 	}
 }
 
-/* Returns true if an answer is overdue. One message is then sent again, and the
- * limit of unacknowledged messages starts at one and grows with the answers. */
+/* Returns true if an answer is overdue. In this case one message is sent again,
+ * and the limit of unacknowledged messages is reduced to one; it grows again
+ * with the answers. */
 static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -387,8 +392,9 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		  !p->atomics.session;
 	rail_sched_leave(p->dp);
 	if (unknown) {
-		/* The answer to a hello contains the session. The hello is sent
-		 * when the state machines of this peer run next. */
+		/* The session is not known yet. The peer's answer to a hello
+		 * contains it. The hello is sent when the state machines of
+		 * this peer run next. */
 		p->hello.again = true;
 		return now + RAIL_CTL_RETRY_NS;
 	}
@@ -419,16 +425,16 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 /* --- acknowledgements ---------------------------------------------------- */
 
-/* Handles the answer that the receiver has no room for the first notification
- * and has kept no byte of it. */
+/* Handles the receiver's answer FULL: it has no room for the first notification
+ * and has kept none of its bytes. */
 static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_notify_out *out = &p->note_out;
 	struct tei_rail_outgoing *o = note_head(p);
 
-	/* the only message that could have delivered the first notification was
-	 * refused */
+	/* the refused message was the only one that could have completed the
+	 * first notification */
 	if (o->wholes == 1 && o->whole_turn == turn)
 		o->wholes = 0;
 	note_go_back(p, 0);
@@ -436,12 +442,12 @@ static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 		out->tries = 0;
 	out->full = true;
 	out->since_ns = 0;
-	/* the next message then queries whether the peer has room */
+	/* the next message asks the peer whether it has room now */
 	out->next_ns = rail_ctl_sent(p, 0, now, &out->tries);
 }
 
-/* Handles the answer that the receiver expects byte offset of the first
- * notification but has received another fragment. */
+/* Handles the receiver's answer GAP: it expects the byte at "offset" of the
+ * first notification and has received another fragment. */
 static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -454,8 +460,8 @@ static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
 	out->window = (out->window + 1) / 2;
 }
 
-/* Handles the answer that the receiver does not know whether it has delivered
- * the first notification, which therefore fails. */
+/* Handles the receiver's answer that it does not know whether it has delivered
+ * the first notification. The notification fails. */
 static void note_forgotten(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -506,8 +512,8 @@ static void note_answer(struct tei_rail_peer *p, uint64_t number,
 	if (o && o->number == number && offset <= note_len(o)) {
 		if (code == RAIL_NOTIFY_OK &&
 		    (out->full || offset > o->acked)) {
-			/* bytes that were sent before the counts were set back
-			 * are acknowledged too */
+			/* the receiver may acknowledge bytes that were sent
+			 * before the counts were reduced */
 			o->acked = offset > o->acked ? offset : o->acked;
 			o->sent = o->sent > o->acked ? o->sent : o->acked;
 			progress = true;
@@ -542,8 +548,8 @@ void rail_notify_answered(struct tei_rail_peer *p, struct rail_wire *w)
 
 /* --- the functions of tei_rail.h ----------------------------------------- */
 
-/* Checks whether another notification of that many bytes may be queued. Returns
- * 0 or TEI_ERR_TOO_MANY. */
+/* Checks whether another notification of "bytes" bytes may be queued. Returns 0
+ * or TEI_ERR_TOO_MANY. */
 static int note_check(struct tei_rail_peer *p, uint64_t bytes,
 		      struct tei_err *err)
 {
@@ -728,8 +734,8 @@ int tei_rail_notify(struct tei_rail_peer *p, const struct tei_rail_note *what,
 	if (ret)
 		return ret;
 	o->waited = true;
-	/* this thread does not poll the lanes while it sleeps, so the progress
-	 * thread must */
+	/* while this thread sleeps it does not poll the lanes, so the progress
+	 * thread must poll them */
 	tei_rail_sleep_begin(dp);
 	rail_sched_enter(dp);
 	queued = note_queue(o);

@@ -3,9 +3,10 @@
 #define TEI_PROV_RAIL_PEER_RAIL_NOTIFY_H
 
 /*
- * Notifications: two strings of up to TEI_RAIL_NOTIFY_MAX bytes together. They
- * are delivered to the owner of the peer's data plane exactly once, or at most
- * once if the peer is lost or the sender stops waiting.
+ * Notifications. A notification consists of two strings, which have at most
+ * TEI_RAIL_NOTIFY_MAX bytes together. It is delivered to the owner of the
+ * peer's data plane exactly once, or at most once if the peer is lost or the
+ * sender stops waiting.
  *
  * Protocol (rail_wire.h: NOTIFY, NOTE_ACK)
  *  - The sender numbers its notifications to a peer from 1. A notification gets
@@ -60,10 +61,11 @@ struct rail_wire;
 struct tei_err;
 
 #define RAIL_NOTIFY_FRAGMENT (RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
-/* Greatest number of unanswered messages. */
+/* Largest number of unanswered messages. */
 #define RAIL_NOTIFY_WINDOW 16
-/* Idle time after which an assembly may be dropped, and after which a peer that
- * has not repeated its request no longer waits for room. */
+/* Time after which an assembly that has not grown may be dropped. Also the time
+ * after which a peer that has not repeated its request no longer waits for
+ * room. */
 #define RAIL_NOTIFY_IDLE_NS (2 * TEI_NS_PER_SEC)
 
 /*
@@ -76,33 +78,37 @@ struct tei_rail_outgoing {
 	/* constant after creation */
 	struct tei_rail_peer *peer;
 	uint32_t name_len, msg_len;
-	bool waited;			/* a thread waits until the notification
-					 * has ended */
-	bool binary;			/* the text may contain zero bytes */
+	bool waited;			/* true if a thread waits until the
+					 * notification has ended */
+	bool binary;			/* true if the text may contain zero
+					 * bytes */
 
 	/* guarded by dp->sched */
-	struct tei_list link;		/* in peer->note_out.list, or
-					 * unlinked */
+	struct tei_list link;		/* entry of peer->note_out.list; empty
+					 * if the notification is not in the
+					 * list */
 	uint64_t queued_ns;
-	uint64_t number;		/* number of the notification; 0 if no
-					 * byte was sent */
-	uint32_t sent;			/* bytes sent; set back by
-					 * note_go_back */
-	uint32_t acked;			/* bytes acknowledged */
-	bool whole;			/* the last byte has been sent */
+	uint64_t number;		/* number of the notification; 0 if none
+					 * of its bytes was sent */
+	uint32_t sent;			/* number of bytes sent; note_go_back
+					 * reduces it */
+	uint32_t acked;			/* number of bytes acknowledged */
+	bool whole;			/* true if the last byte has been
+					 * sent */
 	uint32_t wholes;		/* number of times that the last byte
-					 * was sent; messages that the receiver
-					 * has certainly refused do not count */
+					 * was sent, not counting messages that
+					 * the receiver has certainly refused */
 	uint64_t whole_turn;		/* turn of the newest message that
 					 * contained the last byte */
 	uint64_t session;		/* the receiver's session when the last
 					 * byte was sent for the first time */
-	bool ended;			/* if waited is set: the notification
-					 * has ended, and err holds the
-					 * result */
+	bool ended;			/* used only if "waited" is true: the
+					 * notification has ended, and err holds
+					 * the result */
 	struct tei_err err;
 
-	char text[];			/* name, then message; no terminators */
+	char text[];			/* the name, followed by the text, both
+					 * without terminator */
 };
 
 /* --- rail_notify.c: sending -------------------------------------------------
@@ -124,8 +130,8 @@ void rail_notify_fail(struct tei_rail_peer *peer, const struct tei_err *why)
  * assembly. */
 void rail_notify_gone(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* Handles that the peer is presumed dead: ends the waits of threads that began
- * to wait before the peer was presumed dead. */
+/* Ends the waits of threads for notifications to a peer that is presumed dead.
+ * Only waits that began before the presumption end. */
 void rail_notify_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns the time at which the oldest wait for a notification began, ns, or 0
@@ -140,7 +146,8 @@ void rail_notify_dp_fini(struct tei_rail_dp *dp);
 void rail_notify_received(struct tei_rail_peer *peer, uint16_t flags,
 			  struct rail_wire *w, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Drops the assembly and the peer's place in the queue for room. */
+/* Drops the assembly, and removes the peer from the queue of the peers that
+ * wait for room. */
 void rail_notify_recv_drop(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Does what rail_notify_recv_drop does, before the peer is freed. Also

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Notifications from peers: assembles, limits and acknowledges them.
- * rail_notify.h describes the protocol.
- */
+/* Assembles, limits and acknowledges the notifications of peers. rail_notify.h
+ * describes the protocol. */
 
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
@@ -32,7 +30,8 @@ struct rail_notify_part {
 	struct tei_rail_peer *peer;
 	struct tei_rail_notification *note;
 	uint32_t name_len, msg_len;
-	uint32_t got;			/* bytes received, without gaps */
+	uint32_t got;			/* number of bytes received; they have
+					 * no gaps */
 	uint64_t grown_ns;		/* time at which the last bytes were
 					 * added, ns */
 };
@@ -43,11 +42,12 @@ struct rail_notify_part {
 #define MEMORY_WAYS	4
 
 /*
- * The number of the next expected notification of each freed peer. With this
- * number, a notification that the peer repeats is delivered only once, although
- * the peer object was freed and created again in between. The table is
- * set-associative: the incarnation selects a set, and each set keeps the
- * MEMORY_WAYS peers that were freed last.
+ * Memory of peers whose objects were freed: the number of the notification that
+ * is expected next from each of them. With this number, a notification is
+ * delivered only once even if the peer object was freed and created again
+ * before the peer repeated the notification. The table is set-associative: the
+ * incarnation selects a set, and each set keeps the MEMORY_WAYS peers that were
+ * freed last.
  */
 struct rail_notify_memory {
 	struct rail_notify_mark {
@@ -55,8 +55,8 @@ struct rail_notify_memory {
 					 * entry is unused */
 		uint64_t stream, next;
 	} mark[MEMORY_SETS][MEMORY_WAYS];
-	uint8_t turn[MEMORY_SETS]; /* index of the entry of each set that
-				    * is replaced next */
+	uint8_t turn[MEMORY_SETS]; /* for each set, index of the entry that is
+				    * replaced next */
 };
 
 static uint32_t memory_set(uint64_t incarnation)
@@ -121,8 +121,8 @@ void tei_rail_notification_free(struct tei_rail_notification *note)
 	free(note);
 }
 
-/* Allocates a notification for strings of these lengths, without their
- * contents. */
+/* Allocates a notification with memory for strings of these lengths. The
+ * strings are not filled in. */
 static struct tei_rail_notification *note_alloc(size_t name_len, size_t msg_len)
 {
 	struct tei_rail_notification *note = calloc(1, sizeof(*note));
@@ -283,8 +283,8 @@ static void note_log_full(struct tei_rail_dp *dp)
 			(unsigned long long)dp->settings->limits.notify_bytes);
 }
 
-/* Begins an assembly, or makes the peer wait for room. Returns true if an
- * assembly has begun. */
+/* Begins the assembly of a notification of these lengths. If there is no room,
+ * makes the peer wait for room and returns false. */
 static bool note_admit(struct tei_rail_peer *p, uint32_t name_len,
 		       uint32_t msg_len, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -368,7 +368,8 @@ static bool note_has_zero(const struct note_msg *m)
 	return memchr(m->bytes, 0, n) != NULL;
 }
 
-/* Returns false if the message is malformed. */
+/* Reads the fields of a NOTIFY message into m. Returns false if the message is
+ * malformed. */
 static bool note_parse(struct rail_wire *w, uint16_t flags, struct note_msg *m)
 {
 	uint64_t len;
@@ -390,8 +391,8 @@ static bool note_parse(struct rail_wire *w, uint16_t flags, struct note_msg *m)
 	    m->offset > len || m->n > len - m->offset)
 		return false;
 	m->bytes = w->p + w->pos;
-	/* A fragment that adds no byte to the assembly would be repeated
-	 * forever. */
+	/* a fragment without bytes would be repeated forever, so it is
+	 * malformed */
 	if (!m->ask && !m->n && m->offset != len)
 		return false;
 	return m->stream && m->base && m->base <= m->number &&
@@ -432,7 +433,7 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 	struct rail_notify_recv *in = &p->note_in;
 	struct rail_notify_part *part = in->part;
 
-	/* the sender contradicts its earlier fragments */
+	/* the lengths contradict those of earlier fragments */
 	if (part &&
 	    (part->name_len != m->name_len || part->msg_len != m->msg_len)) {
 		part_drop(part);
@@ -447,7 +448,8 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 		return RAIL_NOTIFY_OK;
 	if (m->offset != part->got)
 		return m->offset > part->got ? RAIL_NOTIFY_GAP : RAIL_NOTIFY_OK;
-	/* without the flag, no fragment contains a zero byte */
+	/* if the flag is not set, note_has_zero has found no zero byte in the
+	 * fragment */
 	part->note->binary |= m->binary;
 	part_copy(part, m);
 	part->got += m->n;
@@ -466,12 +468,14 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 	return RAIL_NOTIFY_OK;
 }
 
-/* Learns the number of the next expected notification, which is not known yet,
+/*
+ * Takes the number of the next expected notification, which is not known yet,
  * from a message. Only a message of the oldest notification that the sender
  * still holds shows this number. Even such a message does not show the number
  * if it has the flag AGAIN, because the notification may have been delivered
  * earlier. Returns RAIL_NOTIFY_OK if the number is known now, otherwise the
- * code for the answer. */
+ * code for the answer.
+ */
 static enum rail_notify_code note_resume(struct rail_notify_recv *in,
 					 const struct note_msg *m)
 {
@@ -499,7 +503,7 @@ static enum rail_notify_code note_handle(struct tei_rail_peer *p,
 		if (code != RAIL_NOTIFY_OK)
 			return code;
 	}
-	/* the sender has withdrawn the notifications before m->base */
+	/* all notifications before m->base have been withdrawn by the sender */
 	if (m->base > in->next) {
 		if (in->part)
 			part_drop(in->part);
@@ -520,7 +524,7 @@ void rail_notify_received(struct tei_rail_peer *p, uint16_t flags,
 	if (!note_parse(w, flags, &m) || rail_peer_over(p))
 		return;
 	if (m.session != p->atomics.own_session) {
-		/* the hello contains the session */
+		/* the sender learns its session from this hello */
 		p->hello.reply = true;
 		rail_peer_attend(p);
 		return;
@@ -532,7 +536,7 @@ void rail_notify_received(struct tei_rail_peer *p, uint16_t flags,
 		in->base = 0;
 	}
 	code = note_handle(p, &m, done);
-	/* a refusal must be reported before the gap that it causes */
+	/* FULL is reported first: it is the cause of the gap */
 	if (code == RAIL_NOTIFY_GAP && in->answer_pending &&
 	    in->code == RAIL_NOTIFY_FULL)
 		return;
@@ -562,7 +566,7 @@ uint64_t rail_ctl_note_answer(struct tei_rail_peer *p, uint64_t now,
 	if (!answer_pending ||
 	    rail_msg_send(p, buf, rail_msg_end(&w), 0) != -FI_EAGAIN)
 		return 0;
-	/* if the answer is lost, the sender repeats its message */
+	/* the answer may be lost; the sender then repeats its message */
 	rail_sched_enter(p->dp);
 	in->answer_pending = true;
 	rail_sched_leave(p->dp);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tests of notifications between two data planes whose progress threads are
- * stopped. The test calls the state machines, intercepts what they send
- * (__wrap_rail_msg_send) and delivers it late, twice, in another order, or not
- * at all.
+ * stopped. The test calls the state machines and intercepts their messages
+ * (__wrap_rail_msg_send). It delivers these messages late, twice, in another
+ * order, or not at all.
  */
 
 #include <rdma/fi_errno.h>
@@ -28,8 +28,9 @@
 #include "util/settings.h"
 
 
-#define NOTE_FLIGHT	512		/* greatest number of messages under
-					 * way */
+#define NOTE_FLIGHT	512		/* largest number of intercepted
+					 * messages that are not delivered
+					 * yet */
 
 /* --- the wire --------------------------------------------------------------
  * */
@@ -41,7 +42,8 @@ struct note_flight {
 };
 
 static struct {
-	bool on;			/* messages are intercepted; atomic */
+	bool on;			/* atomic: true while messages are
+					 * intercepted */
 	uint32_t n;
 	struct note_flight msg[NOTE_FLIGHT];
 } note_wire;
@@ -98,8 +100,7 @@ static struct tei_rail_peer *note_peer(struct test_plane *of, uint64_t inc)
 	return p;
 }
 
-/* Exchanges the sessions as hellos do: each side learns the session that the
- * other side gave it. */
+/* Exchanges the session numbers, as two hellos do. */
 static void note_meet(struct tei_rail_peer *one, struct tei_rail_peer *two)
 {
 	struct rail_done done;
@@ -145,7 +146,7 @@ static void note_close(struct note_rig *rig)
 	test_plane_close(&rig->b);
 }
 
-/* Checks that the queue at b is within its limits. */
+/* Checks that the notifications that b holds are within b's limits. */
 static void note_check_limit(const struct note_rig *rig)
 {
 	const struct rail_notify_budget *held = &rig->b.dp->notes;
@@ -192,15 +193,15 @@ static void note_lose(uint32_t i)
 		(--note_wire.n - i) * sizeof(note_wire.msg[0]));
 }
 
-/* Lets both sides send the messages that are due. */
+/* Lets both planes send the messages that are due. */
 static void notify_send(struct note_rig *rig, uint64_t now)
 {
 	rail_ctl_notes(rig->to, now, rig->buf);
 	rail_ctl_note_answer(rig->from, now, rig->buf);
 }
 
-/* Does what notify_send does, at a time at which plane a repeats unanswered
- * messages. */
+/* Does what notify_send does, at the time at which plane a repeats its
+ * unanswered messages. */
 static void notify_send_later(struct note_rig *rig)
 {
 	uint64_t next = rig->to->note_out.next_ns;
@@ -208,8 +209,8 @@ static void notify_send_later(struct note_rig *rig)
 	notify_send(rig, next ? next : tei_now_ns());
 }
 
-/* Lets both sides send, and delivers everything in order, until both are
- * idle. */
+/* Lets both planes send, and delivers all messages in order, until no message
+ * is left. */
 static void note_settle(struct note_rig *rig)
 {
 	do {
@@ -276,7 +277,7 @@ static bool note_none(struct note_rig *rig)
 	return tei_list_empty(&rig->b.notes);
 }
 
-/* Returns true if neither side holds a notification. */
+/* Returns true if neither plane holds a notification. */
 static bool note_idle(const struct note_rig *rig)
 {
 	return !rig->to->note_out.n && !rig->b.dp->notes.bytes &&
@@ -293,7 +294,8 @@ struct note_caller {
 	uint64_t timeout_ns;
 	int ret;
 	struct tei_err err;
-	bool back;			/* the call has returned; atomic */
+	bool back;			/* atomic: true when the call has
+					 * returned */
 };
 
 static const struct tei_rail_note note_ab = { "a", "b", 1, false };
@@ -361,7 +363,7 @@ static void test_note_of_1_mib_arrives_whole(void)
 	note_queue(&rig, 1, 100, TEI_RAIL_NOTIFY_MAX - 100);
 	note_queue(&rig, 2, TEI_RAIL_NOTIFY_MAX, 0);
 	note_queue(&rig, 3, 0, 0);
-	/* the name ends at the end of a fragment */
+	/* the last byte of the name is the last byte of a fragment */
 	note_queue(&rig, 4, RAIL_NOTIFY_FRAGMENT, RAIL_NOTIFY_FRAGMENT);
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 1, 100, TEI_RAIL_NOTIFY_MAX - 100));
@@ -419,8 +421,8 @@ static void note_chaos_fetch(struct note_rig *rig, struct note_chaos *c)
 	c->fetched++;
 }
 
-/* Drops, duplicates, delays or delivers a message under way, chosen at
- * random. */
+/* Chooses one of the intercepted messages at random, and drops, duplicates,
+ * delays or delivers it. */
 static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
 {
 	uint64_t dice = test_random(&c->state) % 16;
@@ -508,8 +510,8 @@ static void test_full_receiver_makes_senders_wait(void)
 	note_settle(&rig);
 	CU_ASSERT(rig.b.dp->notes.notes < 20);
 	CU_ASSERT(rig.to->note_out.full);
-	/* the sender's query whether there is room changes nothing and carries
-	 * no bytes of the notification */
+	/* the sender's query whether there is room contains no bytes of the
+	 * notification */
 	notify_send_later(&rig);
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	CU_ASSERT(note_wire.msg[0].len < 200);
@@ -518,15 +520,15 @@ static void test_full_receiver_makes_senders_wait(void)
 		CU_ASSERT_FATAL(note_next_is(&rig, got, 4,
 					     got % 3 ? 30000 : 10));
 		got++;
-		/* the receiver reports by itself that there is room */
+		/* the receiver itself reports that there is room now */
 		note_settle(&rig);
 	}
 	CU_ASSERT(note_idle(&rig));
 	note_close(&rig);
 }
 
-/* Makes another process that sends to b. It shares the wire and the buffers of
- * rig. */
+/* Makes a second sender, a process that sends to b too. Its messages are
+ * intercepted in the same list as those of rig. */
 static void note_second(const struct note_rig *rig, struct note_rig *two)
 {
 	*two = *rig;
@@ -544,11 +546,12 @@ static void test_room_goes_to_the_peer_that_waits_longest(void)
 
 	note_open(&rig, 100, 50000);
 	note_queue(&rig, 1, 0, 30000);
-	note_queue(&rig, 2, 0, 40000); /* the notification must wait for
+	note_queue(&rig, 2, 0, 40000); /* this notification must wait for
 					* room */
 	note_settle(&rig);
 	CU_ASSERT(rig.to->note_out.full);
-	/* there would be room for a small notification of another process */
+	/* A small notification of another process would fit, but it must wait
+	 * behind the large one. */
 	note_second(&rig, &two);
 	note_queue(&two, 3, 0, 100);
 	note_settle(&two);
@@ -563,8 +566,8 @@ static void test_room_goes_to_the_peer_that_waits_longest(void)
 	note_close(&rig);
 }
 
-/* A sender that begins a notification and never ends it must not keep the room
- * forever. */
+/* Tests that a sender that begins a notification and does not continue it does
+ * not occupy the room forever. */
 static void test_idle_assembly_is_dropped_if_room_is_needed(void)
 {
 	struct note_rig rig, two;
@@ -656,8 +659,8 @@ static void test_wait_ends_with_the_acknowledgement(void)
 	note_close(&rig);
 }
 
-/* Tests a notification of which no byte was sent: it is withdrawn, and the
- * receiver does not notice. */
+/* Tests that a notification of which no byte was sent is withdrawn without any
+ * effect at the receiver. */
 static void test_unsent_note_is_withdrawn(void)
 {
 	struct tei_err err;
@@ -676,8 +679,8 @@ static void test_unsent_note_is_withdrawn(void)
 	note_close(&rig);
 }
 
-/* Tests a notification whose last byte was not sent: the receiver drops the
- * bytes that it has received. */
+/* Tests that the receiver drops the bytes of a notification that is withdrawn
+ * before its last byte was sent. */
 static void test_half_sent_note_is_withdrawn(void)
 {
 	struct note_caller c;
@@ -699,8 +702,9 @@ static void test_half_sent_note_is_withdrawn(void)
 	note_close(&rig);
 }
 
-/* The notification was sent, and no answer came. It may arrive before the next
- * one, or after it (late). */
+/* Tests a withdrawn notification that was sent completely and of which no
+ * acknowledgement has arrived. It may arrive before the next notification or,
+ * if "late" is true, after it. */
 static void late_note_arrives_at_most_once(bool late)
 {
 	struct note_caller c;
@@ -753,8 +757,8 @@ static void test_wait_for_a_full_receiver_fails_as_not_delivered(void)
 	CU_ASSERT(note_next_is(&rig, 1, 1, 1));
 	note_settle(&rig);
 	CU_ASSERT(note_none(&rig));
-	/* The next notification gets the room that the receiver may have
-	 * reserved for the withdrawn one. */
+	/* the next notification gets the room that may still be reserved for
+	 * the withdrawn one */
 	note_queue(&rig, 2, 3, 4);
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 2, 3, 4));
@@ -799,8 +803,8 @@ static void test_wait_ends_when_the_engine_is_closed(void)
 /* --- cases: sessions and streams --------------------------------------------
  * */
 
-/* The notification is delivered, but the answer is lost and the receiver
- * forgets the sender. */
+/* Tests that a notification is not delivered again if its acknowledgement is
+ * lost and the receiver frees its peer object for the sender. */
 static void test_note_is_delivered_once_although_its_sender_was_forgotten(void)
 {
 	struct note_rig rig;
@@ -819,9 +823,9 @@ static void test_note_is_delivered_once_although_its_sender_was_forgotten(void)
 	note_close(&rig);
 }
 
-/* The receiver forgets the sender and has also lost the memory of freed peers.
- * Neither side knows whether the notification was delivered, so it is not
- * delivered again. */
+/* Tests a receiver that has forgotten the sender, and that has also lost its
+ * memory of freed peers. Neither process knows whether the last notification
+ * was delivered, so it is not delivered again. */
 static void test_forgotten_stream_resumes_after_the_doubtful_note(void)
 {
 	struct note_caller c;
@@ -892,14 +896,15 @@ static void test_message_of_an_earlier_session_asks_for_a_hello(void)
 /* --- cases: hostile senders -------------------------------------------------
  * */
 
-/* The fields of a valid NOTIFY message, which a test spoils one by one. */
+/* The fields of a NOTIFY message. They are valid at first, and a test makes one
+ * after the other invalid. */
 struct note_forged {
 	uint64_t session, stream, base, number;
 	uint32_t name_len, msg_len, offset;
-	uint16_t n;			/* length of the fragment as the message
-					 * states it */
+	uint16_t n;			/* length of the fragment according to
+					 * the message */
 	size_t bytes;			/* number of bytes of the fragment that
-					 * the message really contains */
+					 * are really in the message */
 	uint16_t flags;
 	char fill;
 };
@@ -961,15 +966,18 @@ static void test_malformed_fragments_do_nothing(void)
 	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2; /* name_len + msg_len is one
 						   * byte too large */
 	f[n++].offset = 1;			  /* the fragment ends beyond
-						   * the notification */
+						   * the end of the
+						   * notification */
 	f[n++].offset = UINT32_MAX;
 	f[n++].offset = UINT32_MAX - 5;
-	f[n++].n = 11;	   /* n exceeds the bytes that the message contains */
-	f[n++].bytes = 11; /* the message contains more bytes than n */
+	f[n++].n = 11;	   /* n is larger than the number of bytes in the
+			    * message */
+	f[n++].bytes = 11; /* n is smaller than the number of bytes in the
+			    * message */
 	f[n++].fill = 0;   /* the strings contain zero bytes */
 	f[n].flags =
-		RAIL_WIRE_NOTE_BINARY; /* the text may contain zero bytes, but
-					* the name may not */
+		RAIL_WIRE_NOTE_BINARY; /* with this flag the text may contain
+					* zero bytes, but the name may not */
 	f[n++].fill = 0;
 	f[n++].stream = 0;
 	f[n++].base = 0;
@@ -989,8 +997,8 @@ static void test_malformed_fragments_do_nothing(void)
 	note_close(&rig);
 }
 
-/* Tests that a second fragment is not joined if its lengths differ from those
- * of the first, or if it belongs to another notification. */
+/* Tests that two fragments are not joined if their lengths of the notification
+ * differ, or if they belong to different notifications. */
 static void test_contradicting_fragments_are_not_joined(void)
 {
 	struct note_forged f;
@@ -1013,7 +1021,8 @@ static void test_contradicting_fragments_are_not_joined(void)
 	f.offset = 10;
 	note_forge(&rig, &f);
 	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_GAP);
-	/* a complete notification with a higher number is assembled */
+	/* the receiver begins to assemble a complete notification with a higher
+	 * number */
 	f.base = 2;
 	f.offset = 0;
 	f.name_len = 3;
@@ -1023,8 +1032,8 @@ static void test_contradicting_fragments_are_not_joined(void)
 	note_close(&rig);
 }
 
-/* Many processes announce more bytes than there is room for, and send none of
- * them. */
+/* Tests that processes that announce more bytes than fit into the limits, and
+ * send none of them, cannot exceed these limits. */
 static void test_announced_bytes_count_against_the_limit(void)
 {
 	struct note_forged f;

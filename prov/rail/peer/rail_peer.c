@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Peers: the table of peers, their life, and the functions of tei_rail.h that
- * concern one peer.
- */
+/* The table of peers, the states of a peer from its creation until it is freed,
+ * and functions of tei_rail.h about one peer. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +37,8 @@
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
 #define PEER_NOT_THERE_NS	(200 * TEI_NS_PER_MS)
-#define PEER_PROBE_LOOK		16	/* peers that one call of
-					 * rail_peer_probe examines */
+#define PEER_PROBE_LOOK		16	/* largest number of peers that one call
+					 * of rail_peer_probe examines */
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
 {
@@ -58,8 +56,8 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
 	return NULL;
 }
 
-/* Returns true if the peer may be evicted: no user refers to it and no answer
- * to it is pending. The process may be alive. */
+/* Returns true if the peer may be evicted: it is not in use, and no answer to
+ * it is pending. Its process may be alive. */
 static bool peer_evictable(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -69,7 +67,7 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	       !p->keys.reply.answer_pending;
 }
 
-/* Returns true if the peer has not answered a fence or a revocation yet. */
+/* Returns true if the peer has still to answer a fence or a revocation. */
 static bool peer_owes(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -77,8 +75,8 @@ static bool peer_owes(const struct tei_rail_peer *p)
 }
 
 /* Returns the evictable peer that has been silent for longest, or NULL. owes:
- * if true, considers only peers of which an answer is outstanding, otherwise
- * only the other peers. */
+ * if true, considers only peers that have still to answer a fence or a
+ * revocation, otherwise only the others. */
 static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -93,8 +91,8 @@ static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 /*
  * Evicts the peer that has been silent for longest. The progress thread frees
  * the peer object later, because it may be using the object now. If the process
- * behind the peer is alive, it sends a hello again as soon as it misses an
- * answer.
+ * behind the peer is alive, it sends a hello when one of its requests is not
+ * answered.
  */
 static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
@@ -175,11 +173,9 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	return p;
 }
 
-/*
- * Limits for unauthenticated peers. The address that an unauthenticated peer
- * claims needs an entry in an address vector, so the rate and the total number
- * of such peers are limited.
- */
+/* Limits of unauthenticated peers. The address from which such a peer claims to
+ * be needs an entry in an address vector, so the rate and the number of these
+ * peers are limited. */
 #define PEER_UNAUTHENTICATED_NS	    (100 * TEI_NS_PER_MS)
 #define PEER_UNAUTHENTICATED_TRY_NS TEI_NS_PER_SEC
 #define PEER_STRANGERS_EVER	4096
@@ -202,7 +198,7 @@ rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t inc,
 	dp->peers.nunauthenticated++;
 	dp->peers.unauthenticated_ever++;
 	dp->peers.unauthenticated_next_ns = now + PEER_UNAUTHENTICATED_NS;
-	/* if memory is short, the refusal is not sent */
+	/* if memory is short, the peer has no address, so no refusal is sent */
 	rail_peer_set_contacts(p, first, 1);
 	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
 	p->refusal.unauthenticated = true;
@@ -216,7 +212,7 @@ rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t inc,
 static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held);
 
 /* Creates a resolver: a peer object that sends a hello to the address without
- * knowing the incarnation of the process there. */
+ * knowing the incarnation of the process. */
 struct tei_rail_peer *rail_peer_resolver(struct tei_rail_dp *dp,
 					 const struct tei_rail_addr *first)
 {
@@ -260,8 +256,8 @@ bool rail_peer_orphaned(const struct tei_rail_peer *p)
 	       tei_list_empty(&p->tasks.live) && !p->note_out.n;
 }
 
-/* Returns true if the peer can be freed: it is gone or orphaned, no user refers
- * to it, and no revocation or refusal is under way. */
+/* Returns true if the peer can be freed: it is gone or orphaned, it is not in
+ * use, and no revocation or refusal is in progress. */
 static bool peer_idle(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -313,11 +309,9 @@ void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
 	tei_list_add_tail(&p->dp->peers.list, &p->link);
 }
 
-/*
- * If a process ends without BYE, a peer that is in use notices it by missing
- * answers. Unused peers are therefore pinged, one after the other.
- * dp->peers.list is in the order of the last sign of life.
- */
+/* Pings unused peers, one after the other, because nothing else shows that the
+ * process of an unused peer has ended without BYE. dp->peers.list is in the
+ * order of the last signs of life. */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct tei_rail_peer *p;
@@ -351,8 +345,8 @@ void rail_peer_ready(struct tei_rail_peer *p)
 	p->routes.changed = true;
 }
 
-/* Handles the certain end of the peer's process: the process writes nothing and
- * executes nothing from now on. */
+/* Handles that the peer's process has certainly ended, so that it no longer
+ * writes or executes anything. */
 static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
 		      const char *why, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -449,10 +443,11 @@ void rail_peer_refused(struct tei_rail_peer *p, const char *why,
 void rail_peer_forget(struct tei_rail_peer *p, const char *why,
 		      struct rail_done *done)
 {
-	/* no slice of the peer is under way, so the peer is treated like one
-	 * whose process has ended */
+	/* no slice of the peer is posted, so the peer is treated as if its
+	 * process had ended */
 	rail_peer_set_gone(p, why, RAIL_GONE_OVER, done);
-	/* if the process is alive and sends a hello, it becomes a new peer */
+	/* if the process is alive and sends a hello, a new peer object is
+	 * created for it */
 	tei_list_del(&p->hash_link);
 }
 
@@ -583,8 +578,8 @@ void rail_peer_drop_hint(struct tei_rail_peer *p)
 	r->serial = ++p->serial;
 }
 
-/* Returns the entry of peer->remotes for a hint, which is created if necessary.
- * Returns NULL if memory is short. */
+/* Returns the entry of peer->remotes that is used for a hint. Creates it if
+ * necessary. Returns NULL if memory is short. */
 static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -605,11 +600,12 @@ static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 }
 
 /*
- * Sends hellos to an address at which the peer was found. If both processes
- * have opened their lanes again at the same time, neither process knows a valid
- * address of the other, and no announcement arrives. The peer's control channel
- * still returns an address; the answer to a hello sent to this address lists
- * the peer's rails.
+ * Makes an address at which the peer was found the hint, so that hellos are
+ * sent to it. This is necessary if both processes have opened their lanes again
+ * at the same time: neither process then knows a valid address of the other,
+ * and no announcement arrives. An address can still be read from the peer's
+ * control channel. The answer to a hello to this address lists the peer's
+ * rails.
  */
 static void peer_hint_at(struct tei_rail_peer *p,
 			 const struct tei_rail_addr *at)
@@ -838,8 +834,8 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 	return good ? n : 0;
 }
 
-/* Returns true if the provider of the local rail reaches the address through
- * sockets that can be examined. */
+/* Returns true if the local rail reaches the address through sockets that can
+ * be examined. */
 static bool peer_by_socket(const struct peer_listen_addr *d)
 {
 	bool shown = false;
@@ -902,8 +898,8 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 		rail_peer_set_gone(p, "its name now belongs to a new process",
 				   gone, &done);
 	} else {
-		/* if memory is short, the peer keeps the addresses that are
-		 * known so far */
+		/* if memory is short, the peer keeps the addresses that it had
+		 * before */
 		rail_peer_set_contacts(p, at, n);
 		p->addrs.found_at = at[p->addrs.found_turn++ % n];
 		p->addrs.found_ns = tei_now_ns();

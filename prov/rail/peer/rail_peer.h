@@ -20,8 +20,8 @@ struct rail;
 struct rail_done;
 struct tei_err;
 
-#define RAIL_STRANGERS		4	/* limit of the unauthenticated peers at
-					 * a time */
+#define RAIL_STRANGERS		4	/* largest number of unauthenticated
+					 * peers at a time */
 
 /*
  * Sends the hello in buf (len bytes) to the current group of contact addresses
@@ -32,9 +32,9 @@ struct tei_err;
 int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		       uint64_t now, uint32_t attempt);
 
-/* Records that another process answers at the contact address with the given
- * number, counted from 1; 0 means that the number is unknown. Returns true if
- * the peer has other addresses that must be tried, or if it has answered
+/* Records that another process answers at the contact address with this number
+ * (counted from 1; 0 means that the number is unknown). Returns true if the
+ * peer has other addresses that must be tried, or if it has answered
  * meanwhile. */
 bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
 	TEI_REQUIRES(rail_sched_held);
@@ -44,13 +44,13 @@ bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
 void rail_contact_answered(struct tei_rail_peer *peer, const struct rail *rail,
 			   uint16_t number) TEI_REQUIRES(rail_sched_held);
 
-/* Returns the peer with that incarnation, or NULL. */
+/* Returns the peer with that incarnation, or NULL if it is unknown. */
 struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp,
 				     uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Creates a peer, after evicting another one if the table is full. Returns NULL
- * on failure. */
+/* Creates a peer. If the table of peers is full, evicts another peer first.
+ * Returns NULL if no peer can be evicted or memory is short. */
 struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 				    uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
@@ -64,8 +64,8 @@ bool rail_peer_no_room(const struct tei_rail_dp *dp)
 void rail_peer_alive(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Requests a sign of life from one of the peers that have been silent for long.
- * Progress thread, no lock held. */
+/* Sends a ping to one of the peers that have been silent for long. Progress
+ * thread, no lock held. */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now);
 
 /* Makes the peer READY when its first hello has arrived. */
@@ -83,15 +83,15 @@ void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
 			enum rail_gone gone, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Drops an unused peer, although its process may be alive. */
+/* Forgets a peer that is not in use, although its process may be alive. */
 void rail_peer_forget(struct tei_rail_peer *peer, const char *why,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_peer_free_all(struct tei_rail_dp *dp);
 
 /*
  * Sets the n contact addresses of a peer that has not answered yet; does
- * nothing to other peers. Returns TEI_ERR_MEMORY if the peer cannot be reached
- * for lack of memory; a later call tries again.
+ * nothing if the peer has answered. Returns 0, or TEI_ERR_MEMORY if memory is
+ * short. In this case the peer cannot be reached until a later call succeeds.
  */
 int rail_peer_set_contacts(struct tei_rail_peer *peer,
 			   const struct tei_rail_addr *at, size_t n)
@@ -127,8 +127,8 @@ void rail_peer_next_first(struct tei_rail_peer *peer, uint64_t now)
 bool rail_peer_searched(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Returns the index of the hint in peer->remotes if the rail reaches it, or
- * -1. */
+/* Returns the index of the hint in peer->remotes, or -1 if there is no hint or
+ * the rail does not reach it. */
 int16_t rail_peer_hint(const struct tei_rail_peer *peer,
 		       const struct rail *rail) TEI_REQUIRES(rail_sched_held);
 
@@ -141,8 +141,8 @@ void rail_peer_drop_hint(struct tei_rail_peer *peer)
  * local rail uses sockets that can be examined. */
 bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at);
 
-/* Sends BYE to the peers, during tear-down. Returns true if BYE was sent to all
- * peers. */
+/* Sends BYE to the peers when the data plane is closed. Returns true when BYE
+ * has been sent to all of them. */
 bool rail_peer_bye(struct tei_rail_dp *dp);
 
 /* Returns true if the peer is orphaned: it has never answered, and no user or
@@ -179,8 +179,9 @@ void rail_peer_refused(struct tei_rail_peer *peer, const char *why,
 void rail_presume_err(const struct tei_rail_peer *peer, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Calls ops->resolve if tasks wait for the peer and no connection to it is
- * left. Progress thread, no lock held. */
+/* Calls ops->resolve if tasks or notifications wait for the peer, no slice is
+ * posted to it and no connection to it is left. Progress thread, no lock
+ * held. */
 void rail_presume_ask(struct tei_rail_peer *peer, uint64_t now);
 
 #endif /* TEI_PROV_RAIL_PEER_RAIL_PEER_H */

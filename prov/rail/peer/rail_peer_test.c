@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Tests of the end of a peer. The process behind a peer that has ended may
- * still be alive, with posted bytes in its sockets. The test stops the target's
- * progress thread to simulate such a process.
- */
+/* Tests of the end of a peer. The process behind a peer that is gone may still
+ * be alive and have posted bytes in its sockets. To simulate this, the test
+ * stops the progress thread of the target. */
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -35,12 +33,14 @@
 #include "util/settings.h"
 
 
-#define PEER_OTHER	UINT64_C(0x07e4)	/* incarnation of another
-						 * process */
+#define PEER_OTHER	UINT64_C(0x07e4)	/* incarnation of a process that
+						 * is not the target */
 #define PEER_WAIT_NS	(20 * TEI_NS_PER_SEC)
-#define PEER_LONG_NS	(3600 * TEI_NS_PER_SEC)	/* longer than any limit */
+#define PEER_LONG_NS	(3600 * TEI_NS_PER_SEC)	/* a time that is longer than
+						 * any time limit */
 
-/* One write that is posted to a target which reads nothing. */
+/* A rig with one write that is posted to a target which does not read its
+ * sockets. */
 struct peer_rig {
 	struct test_pair pair;
 	struct test_task task;
@@ -78,7 +78,7 @@ static void peer_end(struct peer_rig *rig)
 	test_pair_close(&rig->pair);
 }
 
-/* Lets the target's progress thread run again. Returns true if the bytes in the
+/* Starts the target's progress thread again. Returns true if the bytes in the
  * target's sockets are then written to memory. */
 static bool peer_lands(struct peer_rig *rig)
 {
@@ -92,8 +92,8 @@ static bool peer_lands(struct peer_rig *rig)
 	return !memcmp(pair->src, pair->dst, sizeof(pair->src));
 }
 
-/* Tests that the task ends as unfenced: its bytes may still land, and they do
- * land. */
+/* Tests that the task ends as unfenced, and that its bytes still arrive in the
+ * target's memory afterwards. */
 static void peer_ends_unfenced(struct peer_rig *rig)
 {
 	struct test_pair *pair = &rig->pair;
@@ -118,7 +118,7 @@ static void test_law2_a_peer_that_lost_its_name_may_still_be_written(void)
 
 	peer_begin(&rig);
 	peer_replace(&rig);
-	/* nothing more is posted to the peer */
+	/* nothing is posted to the peer any longer */
 	test_task_init(&later, rig.pair.peer, false, rig.pair.src, rig.pair.dst,
 		       1);
 	CU_ASSERT_EQUAL(test_submit(rig.pair.from.dp, &later, 1), 0);
@@ -160,7 +160,7 @@ static void test_law2_a_peer_that_refuses_us_may_still_be_written(void)
 	peer_end(&rig);
 }
 
-/* Tests a peer whose last user has closed the segment. */
+/* Tests a peer that has no user any longer but still has posted slices. */
 static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 {
 	struct tei_rail_peer *p;
@@ -177,20 +177,20 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	rail_sched_leave(p->dp);
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
-	/* MC_SLICE_TIMEOUT ends the task */
+	/* the task ends because of MC_SLICE_TIMEOUT */
 	peer_turns(&rig, PEER_LONG_NS);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
-	/* a peer whose fence was given up is not forgotten either, until a long
-	 * time has passed */
+	/* a peer of which a fence was abandoned is forgotten only after a long
+	 * time */
 	CU_ASSERT_EQUAL(p->fence.unfenced, 1);
 	p->life.probing = true;
 	p->life.probe_ns = late;
-	p->hello.again = true; /* simulates that the peer has not answered */
+	p->hello.again = true; /* as if the peer had not answered */
 	late += 20 * rig.pair.from.dp->times.probe_ns;
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
-	/* the interval between hellos has grown */
+	/* the interval between hellos has become longer */
 	CU_ASSERT(p->hello.next_ns > late + 4 * TEI_NS_PER_SEC);
 	rail_peer_run(p, late + 2 * PEER_LONG_NS);
 	CU_ASSERT(tei_rail_peer_gone(p));
@@ -232,7 +232,7 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_CONTEXT);
-	/* no state machine has work for the peer */
+	/* after that, no state machine of the peer has anything to do */
 	p->hello.again = true;
 	CU_ASSERT_EQUAL(rail_peer_run(p, tei_now_ns()), 0);
 	test_plane_open(&rig.pair.to, "127.0.0.2");
@@ -268,8 +268,8 @@ static void test_a_peer_seen_to_end_is_gone_when_nothing_listens(void)
 	peer_end(&rig);
 }
 
-/* Tests a peer that first loses its name; later the end of its process is
- * observed. */
+/* Tests tasks that wait for the fence of a peer that has lost its name: they
+ * end when the end of its process is observed later. */
 static void test_a_death_found_later_ends_waiting_tasks(void)
 {
 	struct rail_done done;
@@ -303,8 +303,8 @@ static bool peer_fenced(struct tei_rail_peer *p)
 	return any;
 }
 
-/* A fence of a peer that may be alive is requested only for as long as the peer
- * may still answer. */
+/* Tests that the fence of a peer that may be alive is requested only for as
+ * long as the peer may still answer. */
 static void test_a_fence_without_waiting_tasks_is_dropped_after_a_while(void)
 {
 	struct tei_rail_peer *p;
@@ -341,7 +341,7 @@ static bool peer_presumed(struct tei_rail_peer *p)
 	return presumed;
 }
 
-/* Closes the target of a task, and runs until nothing is posted to it any
+/* Closes the target of the task, and waits until no slice is posted to it any
  * longer. */
 static struct tei_rail_peer *peer_kill(struct peer_rig *rig)
 {
@@ -367,8 +367,7 @@ static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
-	/* the end of the process is not certain, so a sign of life voids the
-	 * presumption */
+	/* the presumption may be wrong, so a sign of life makes it void */
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
 	rail_sched_enter(p->dp);
 	rail_peer_alive(p, tei_now_ns());
@@ -401,7 +400,7 @@ static void test_tasks_submitted_after_the_presumption_need_another_check(void)
 	peer_end(&rig);
 }
 
-/* The kernel of a stopped process accepts connections and holds the posted
+/* Tests a stopped process. Its kernel accepts connections and holds the posted
  * bytes. */
 static void test_stopped_peer_is_not_presumed_to_have_ended(void)
 {
@@ -436,12 +435,13 @@ static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 			     (uint16_t)pair.peer->routes.route[0]);
 	rail_sched_leave(pair.from.dp);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
-	conn->connected = false; /* simulates that the connection has broken */
+	conn->connected = false; /* as if the connection had broken */
 	CU_ASSERT_FALSE(peer_presumed(pair.peer));
 	test_pair_close(&pair);
 }
 
-/* The peer has no port that can be tested, so only the connection counts. */
+/* Tests a peer without a port that can be tested, so that only the connection
+ * shows whether it is alive. */
 static void test_connection_alone_disproves_that_a_peer_has_ended(void)
 {
 	struct tei_rail_peer *p;
@@ -454,7 +454,8 @@ static void test_connection_alone_disproves_that_a_peer_has_ended(void)
 	CU_ASSERT_EQUAL_FATAL(p->nremotes, 1);
 	len = p->remotes[0].addr.len;
 	ncontacts = p->addrs.ncontacts;
-	p->remotes[0].addr.len = 0;	/* there is no port to test */
+	p->remotes[0].addr.len = 0;	/* removes the only port that could be
+					 * tested */
 	p->addrs.ncontacts = 0;
 	CU_ASSERT_FALSE(peer_presumed(p));
 	p->remotes[0].addr.len = len;
@@ -482,8 +483,8 @@ static int peer_listen(const struct tei_rail_addr *from,
 	return fd;
 }
 
-/* One port of the peer refuses connections, and no connection is left, but
- * another port accepts connections. */
+/* Tests a peer without a connection, of which one port refuses connections and
+ * another one accepts them. */
 static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
 {
 	struct tei_rail_addr other, *contacts;
@@ -512,8 +513,8 @@ static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
 
 /* --- this process was suspended ------------------------------------------ */
 
-/* Tests that a task whose time had not run out before this process was
- * suspended has the same time left afterwards. */
+/* Tests that the suspension of this process does not count against the deadline
+ * of a task. */
 static void test_a_suspended_process_does_not_blame_the_peer(void)
 {
 	struct peer_rig rig;
@@ -529,7 +530,7 @@ static void test_a_suspended_process_does_not_blame_the_peer(void)
 	test_pair_turn(&rig.pair, now);
 	test_pair_turn(&rig.pair, now + limit / 2);
 	CU_ASSERT_EQUAL(rig.task.task.complete_ns, 0);
-	/* the process was suspended for a part of the time only */
+	/* the suspension lasted only for a part of the time */
 	rail_deadline_stood_still(dp, limit / 4, now + limit / 2);
 	test_pair_turn(&rig.pair, now + limit + limit / 8);
 	CU_ASSERT_EQUAL(rig.task.task.complete_ns, 0);
@@ -543,8 +544,8 @@ static void test_a_suspended_process_does_not_blame_the_peer(void)
 
 /* --- hints about a peer that made no progress ---------------------------- */
 
-/* Ends the task for lack of progress. The peer's last sign of life was
- * `quarters` quarters of MC_SLICE_TIMEOUT before the end of the task. */
+/* Lets the task end for lack of progress. The peer's last sign of life is
+ * `quarters` quarters of MC_SLICE_TIMEOUT older than the end of the task. */
 static void peer_no_progress(struct peer_rig *rig, uint64_t quarters)
 {
 	struct tei_rail_dp *dp;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers that are presumed dead. A process that was killed leaves its tasks
- * without an answer, and nothing proves that it is gone. Its tasks end early if
- * all of the following conditions hold. Tasks with posted slices are reported
- * as unfenced.
+ * Decides when a peer is presumed dead. A process that was killed sends nothing
+ * any longer, and nothing proves that it is gone. So that the tasks for such a
+ * peer do not wait long, they end early if all of the following conditions
+ * hold. Tasks with posted slices are reported as unfenced.
  *
  *  - Nothing is posted to the peer, and no connection to it is left.
  *  - The peer has given no sign of life since its oldest task last progressed.
@@ -12,11 +12,10 @@
  *  - At least one port at which the peer's rails listen refuses connections
  *    too, and no port accepts one. Rails without TCP ports are not tested.
  *
- * A stopped process does not meet these conditions, because its kernel accepts
- * connections for it. A process behind a filter that drops packets does not
- * meet them either, because its ports do not answer. A peer that still has a
- * working rail does not meet them either. A peer without a control channel is
- * never presumed dead.
+ * The conditions do not hold for a stopped process, because its kernel accepts
+ * connections for it; for a process behind a filter that drops packets, because
+ * its ports do not answer; and for a peer that still has a working rail. A peer
+ * without a control channel is never presumed dead.
  *
  * The presumption is void as soon as the peer gives a sign of life. The
  * presumption ends only the tasks that were submitted before it. For later
@@ -46,12 +45,13 @@
 #include "util/log.h"
 #include "util/world.h"
 
-#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* greatest number of ports that
+#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* largest number of ports that
 						 * are tested */
 
 /* --- connections --------------------------------------------------------- */
 
-/* Returns true if the lane has a connection to some rail of the peer. */
+/* Returns true if the lane has a connection to at least one rail of the
+ * peer. */
 static bool presume_lane_linked(struct tei_rail_peer *p, struct rail_lane *lane)
 {
 	struct rail_conn *conn;
@@ -92,8 +92,8 @@ static bool presume_linked(struct tei_rail_peer *p)
 
 /* --- ports --------------------------------------------------------------- */
 
-/* Copies the addresses at which the peer's rails listen. Returns their
- * number. */
+/* Copies the addresses at which the peer's rails listen to listen_addr. Returns
+ * their number. */
 static uint32_t
 presume_listen_addrs(struct tei_rail_peer *p,
 		     struct tei_rail_addr listen_addr[PRESUME_DOORS])
@@ -206,8 +206,8 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 		return;
 	if (presume_linked(p))
 		return;
-	/* if the control port does not refuse, the check occupies a worker
-	 * thread for a second */
+	/* limits how often the control port is tested: a test of a port that
+	 * does not refuse occupies a worker thread for a second */
 	rail_sched_enter(p->dp);
 	p->life.presume_asked_ns = now;
 	p->life.presume_next_ns = now + RAIL_PRESUME_RARELY_NS;

@@ -2,8 +2,8 @@
 #ifndef TEI_PROV_RAIL_PEER_RAIL_RECV_H
 #define TEI_PROV_RAIL_PEER_RAIL_RECV_H
 
-/* Handlers of received messages, which rail_dispatch.c calls. w: the message
- * behind its header. */
+/* Handlers of received messages, which rail_dispatch.c calls. w: the part of
+ * the message that follows the header. */
 
 /* --- rail_key_ctl.c: KEY_REQ, KEY_REP, REVOKE, REVOKED -------------------- */
 
@@ -16,7 +16,7 @@ struct rail_done;
 struct rail_wire;
 void rail_key_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
-/* table: version of the sender's rail table, from the header. */
+/* table: version of the sender's rail table, which is in the message header. */
 void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 		       uint32_t table, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);

@@ -52,7 +52,8 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-/* Time for which a reverse path is valid after the last message. */
+/* Time for which a reverse path stays valid after the last message that arrived
+ * over its connection. */
 #define REVERSE_RECEIVED_NS TEI_NS_PER_SEC
 /* Shortest time between two REVERSE messages. */
 #define REVERSE_NOTIFY_NS (200 * TEI_NS_PER_MS)
@@ -147,7 +148,7 @@ void rail_reverse_received(struct tei_rail_peer *p,
 				 __ATOMIC_RELAXED);
 }
 
-/* Removes the addresses of freed peers from the lane's address vector. */
+/* Removes the addresses of freed peers from the address vector of the lane. */
 static void back_sweep(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
@@ -163,8 +164,8 @@ static void back_sweep(struct rail_lane *lane)
 	}
 }
 
-/* Returns true if the address is an IP address of the same format and protocol
- * as the rail's own one. */
+/* Returns true if "a" is an IP address with the same format and protocol as
+ * "own", the address of the rail. */
 static bool back_is_like(const struct tei_rail_addr *own,
 			 const struct tei_rail_addr *a)
 {
@@ -173,7 +174,7 @@ static bool back_is_like(const struct tei_rail_addr *own,
 	       a->addr_format == own->addr_format;
 }
 
-/* Returns the reverse path to the peer on that rail, created if necessary.
+/* Returns the reverse path to the peer on that rail. Creates it if necessary.
  * Returns NULL if memory is short. */
 static struct rail_reverse *back_of(struct tei_rail_peer *p, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
@@ -217,8 +218,8 @@ void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
 	__atomic_store_n(&b->good, true, __ATOMIC_RELAXED);
 }
 
-/* Invalidates the reverse path until the peer sends REVERSE again. b may be
- * NULL. */
+/* Invalidates the reverse path b until the peer sends REVERSE again. Does
+ * nothing if b is NULL. */
 static void reverse_fails(struct rail_reverse *b)
 {
 	if (b)
@@ -303,7 +304,7 @@ void rail_reverse_free(struct tei_rail_peer *p)
 					  &p->reverse.path[i]->link);
 		else
 			free(p->reverse.path[i]); /* the rail of this reverse
-						   * path has been freed */
+						   * path was freed earlier */
 		p->reverse.path[i] = NULL;
 	}
 }

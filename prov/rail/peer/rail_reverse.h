@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_PEER_RAIL_REVERSE_H
 #define TEI_PROV_RAIL_PEER_RAIL_REVERSE_H
 
-/* User messages, and their reverse path. */
+/* User messages, and reverse-path sends of user messages. */
 
 #include <rdma/fabric.h>
 #include <stdbool.h>
@@ -26,9 +26,10 @@ struct rail_wire;
  * lock of the rx lane.
  */
 struct rail_reverse {
-	struct tei_list link;		/* in rail->reverse_left */
-	fi_addr_t addr;			/* the peer's address in the AV of the
-					 * rx lane */
+	struct tei_list link;		/* entry of rail->reverse_left, the
+					 * addresses of freed peers */
+	fi_addr_t addr;			/* the peer's address in the address
+					 * vector of the rx lane */
 	uint32_t gen;			/* generation of the rx lane for
 					 * which addr is valid; 0 if addr is
 					 * not valid */
@@ -36,15 +37,15 @@ struct rail_reverse {
 	uint64_t received_ns; /* atomic: time at which the rx lane
 			       * last received a message from the
 			       * peer */
-	bool good;	      /* atomic: the reverse path may be
-			       * used */
+	bool good;	      /* atomic: true if the reverse path may be used */
 };
 
 /* Returns true if the rail supports reverse-path sends. */
 bool rail_reverse_fits(const struct rail *rail);
 
-/* Records that a user message arrived at the rx lane. If the peer could have
- * used the reverse path instead, a REVERSE is sent to the peer. */
+/* Records that a user message arrived at the rx lane over a connection of the
+ * peer. If the peer could have used the reverse path instead, a REVERSE is sent
+ * to it. */
 void rail_reverse_missed(struct tei_rail_peer *peer,
 			 const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
@@ -66,12 +67,13 @@ void rail_reverse_notified(struct tei_rail_peer *peer, struct rail_lane *lane,
 int rail_reverse_send(struct tei_rail_peer *peer, struct rail *rail,
 		      const void *msg, size_t len);
 
-/* Releases the reverse path before the peer, or the rail, is freed. */
+/* rail_reverse_free releases the reverse paths of a peer that is about to be
+ * freed. rail_reverse_fini does so for a rail. */
 void rail_reverse_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 void rail_reverse_fini(struct rail *rail);
 
-/* Collects a received user message in done. */
+/* Adds a received user message to done. */
 void rail_user_received(struct tei_rail_peer *peer, const struct rail_wire *w,
 			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests reverse-path sends between two data planes over loopback. from has the
- * lower incarnation, so messages of both directions use its connection. */
+/* Tests of reverse-path sends between two data planes over loopback. Plane
+ * "from" has the lower incarnation, so the messages of both directions use its
+ * connection. */
 
 #include <rdma/fi_errno.h>
 #include <sched.h>
@@ -25,7 +26,7 @@ struct reverse_rig {
 	struct tei_rail_peer *of_from; /* the peer object in plane "from" that
 					* represents plane "to" */
 	struct tei_rail_peer *of_to;
-	struct rail *rail;		/* rail of plane "to" */
+	struct rail *rail;		/* the rail of plane "to" */
 	uint32_t prefer;
 };
 
@@ -126,10 +127,10 @@ static bool reverse_goes(struct reverse_rig *rig, enum rail_msg_type type)
 	return !rail_reverse_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
 }
 
-/* Sends a message of the given type over the reverse path and retries until the
- * message is posted: on a busy machine the path may have to be established
- * again. Returns the number of user messages that had arrived before the
- * successful attempt. */
+/* Sends a message of the given type over the reverse path, and retries until it
+ * is posted. Retries are necessary because on a busy machine the path may have
+ * become invalid. Returns the number of user messages that had arrived before
+ * the successful attempt. */
 static uint32_t reverse_must_go(struct reverse_rig *rig,
 				enum rail_msg_type type)
 {
@@ -138,7 +139,7 @@ static uint32_t reverse_must_go(struct reverse_rig *rig,
 	bool goes;
 
 	do {
-		/* polling frees the send buffers */
+		/* polling makes send buffers free again */
 		tei_rail_progress_all(rig->to.dp);
 		reverse_find(rig);
 		before = test_messages();
@@ -148,7 +149,7 @@ static uint32_t reverse_must_go(struct reverse_rig *rig,
 	return before;
 }
 
-/* Returns true if a user message over the reverse path arrives. */
+/* Returns true if a user message that is sent over the reverse path arrives. */
 static bool reverse_passes(struct reverse_rig *rig)
 {
 	return reverse_arrives(reverse_must_go(rig, RAIL_MSG_USER));
@@ -188,7 +189,8 @@ static void test_reverse_path_after_loss_is_established_again(void)
 	int i;
 
 	reverse_open(&rig);
-	/* a REVERSE that is already on its way may validate the path again */
+	/* repeated, because a REVERSE that is in transit may make the path
+	 * valid again */
 	for (i = 0; goes && i < 10; i++) {
 		reverse_find(&rig);
 		tei_rail_no_reverse_path(rig.of_to);
@@ -199,8 +201,8 @@ static void test_reverse_path_after_loss_is_established_again(void)
 	reverse_close(&rig);
 }
 
-/* The messages under way are lost with the connection; their sender must
- * notice. */
+/* Tests the loss of the connection: the messages in transit are lost, and their
+ * sender must notice this. */
 static void test_messages_after_cut_reverse_connection_arrive(void)
 {
 	struct rail_lane *lane;
@@ -228,7 +230,8 @@ static void test_messages_after_cut_reverse_connection_arrive(void)
 	reverse_close(&rig);
 }
 
-/* Handles a REVERSE as if plane "from" had sent it with the given values. */
+/* Delivers a REVERSE with the given values to plane "to", as if plane "from"
+ * had sent it. */
 static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
 			   uint32_t protocol, uint32_t format, size_t len)
 {

@@ -15,8 +15,8 @@
 #include "util/settings.h"
 #include "util/text.h"
 
-/* Waits on dp->cond until the counter *what is 0. Returns false if the time
- * limit is reached first. */
+/* Waits on dp->cond until *what is 0. Returns false if timeout_ns has passed
+ * first. */
 static bool revoke_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
 			     uint64_t timeout_ns) TEI_REQUIRES(rail_sched_held)
 {
@@ -118,9 +118,9 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
-	/* Peers that have not answered are still sent REVOKE. Otherwise they
-	 * would use their old key for memory that is registered at this address
-	 * later. */
+	/* REVOKE is still sent to the peers that have not answered. Otherwise
+	 * they would use their old key for memory that is registered at this
+	 * address later. */
 	rail_mr_remove(dp, mr);
 	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);

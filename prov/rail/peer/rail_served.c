@@ -17,13 +17,14 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define SERVED_TRIES	8	/* repeated attempts to send a report before it
-				 * is dropped */
-#define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before the next
-						 * attempt */
-#define SERVED_ALIVE_NS (5 * TEI_NS_PER_MS)	/* a peer with unfinished tasks
-						 * that was silent for longer
-						 * gets no report */
+#define SERVED_TRIES	8	/* number of further attempts to send a report,
+				 * before it is dropped */
+#define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before the next attempt
+						 * to send a report */
+#define SERVED_ALIVE_NS (5 * TEI_NS_PER_MS)	/* a peer that has unfinished
+						 * tasks and was silent for
+						 * longer than this gets no
+						 * report */
 
 /* --- initiator ------------------------------------------------------------ */
 
@@ -55,8 +56,9 @@ static bool served_stalls(const struct tei_rail_peer *p, uint64_t now)
 	       now > p->alive_ns + SERVED_ALIVE_NS;
 }
 
-/* Sends the message over the first rail that has a connection to the peer. A
- * report does not open a connection, because other peers may need the place. */
+/* Sends the message over the first rail that has a connection to the peer. Does
+ * not open a connection for it, because other peers may need the place in the
+ * endpoint cache. */
 static int served_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len)
 {
 	struct rail *rail;
@@ -107,9 +109,9 @@ uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 /* --- target --------------------------------------------------------------- */
 
-/* Stores the reported totals. The totals that are shown never decrease, even if
- * the peer's counters start from 0 again, or if an older report arrives after a
- * newer one. */
+/* Stores the totals that the peer has reported. The shown totals never
+ * decrease, even if the peer's counters start from 0 again, or if an older
+ * report arrives after a newer one. */
 void rail_served_reported(struct tei_rail_peer *p, struct rail_wire *w)
 {
 	uint64_t since = rail_wire_get(w, 8);

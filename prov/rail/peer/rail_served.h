@@ -3,7 +3,7 @@
 #define TEI_PROV_RAIL_PEER_RAIL_SERVED_H
 
 /*
- * Bytes that peers write to and read from this process.
+ * Reports of how many bytes a process has written to a peer and read from it.
  *
  * A target has no part in one-sided transfers and cannot count their bytes. So
  * each initiator counts the bytes and sends its totals to the target (BYTES):
@@ -16,7 +16,8 @@
 
 #include <stdint.h>
 
-#define RAIL_SERVED_NS	1000000000	/* shortest interval of reports, ns */
+#define RAIL_SERVED_NS	1000000000	/* shortest time between two reports to
+					 * a peer, ns */
 
 struct rail_wire;
 struct tei_rail_dp;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Reports of moved bytes, between two data planes over loopback.
- */
+/* Tests of the reports of moved bytes, between two data planes over
+ * loopback. */
 
 #include <sched.h>
 #include <string.h>
@@ -85,11 +84,13 @@ static void test_target_shows_the_bytes_that_a_peer_moved(void)
 	CU_ASSERT_EQUAL(tei_rail_served(rig.to.dp, NULL, 0), 0);
 	served_move(&rig, false, SERVED_BYTES);
 	CU_ASSERT(served_shows(&rig, SERVED_BYTES, 0));
-	/* the last transfer is reported too, although nothing follows it */
+	/* the last transfer is reported, although no other transfer follows
+	 * it */
 	served_move(&rig, true, 1000);
 	served_move(&rig, false, 1);
 	CU_ASSERT(served_shows(&rig, SERVED_BYTES + 1, 1000));
-	/* the initiator has served nothing */
+	/* the initiator has no peer that moves bytes, so nothing was reported
+	 * to it */
 	CU_ASSERT_EQUAL(tei_rail_served(rig.from.dp, NULL, 0), 0);
 	served_close(&rig);
 }
@@ -130,8 +131,8 @@ static void test_plane_without_reports_sends_none(void)
 	served_close(&rig);
 }
 
-/* Handles a report as if the peer had sent it. len: number of bytes of the
- * message body. */
+/* Delivers a report as if the peer had sent it. len: length of the message
+ * body, bytes. */
 static void served_sent(struct tei_rail_peer *p, uint64_t since, uint64_t tx,
 			uint64_t rx, size_t len)
 {
@@ -165,12 +166,12 @@ static void test_totals_of_a_peer_only_grow(void)
 	/* an older report arrives late and does not lower the totals */
 	served_sent(p, 7, 90, 10, 24);
 	CU_ASSERT(served_has(p, 100, 10));
-	/* the peer has evicted this process and counts from 0 again */
+	/* the peer has forgotten this process and counts from 0 again */
 	served_sent(p, 9, 5, 1, 24);
 	CU_ASSERT(served_has(p, 105, 11));
 	served_sent(p, 7, 200, 20, 24);
 	CU_ASSERT(served_has(p, 105, 11));
-	/* the reported totals overflow */
+	/* a report that would make the totals overflow is ignored */
 	served_sent(p, 9, UINT64_MAX, 2, 24);
 	CU_ASSERT(served_has(p, 105, 11));
 	served_sent(p, 9, 6, 2, 24);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * User messages, which the calling thread posts and any thread that polls a
- * lane receives. This file also contains the resolvers, for processes of which
- * only an address is known.
- */
+/* Sends and receives user messages. The calling thread posts a message; any
+ * thread that polls a lane receives messages. This file also contains the
+ * resolvers, which find out the incarnation of a process of which only an
+ * address is known. */
 
 #include <netinet/in.h>
 #include <rdma/fi_errno.h>
@@ -34,7 +33,8 @@ _Static_assert(TEI_RAIL_MESSAGE_MAX == RAIL_MSG_MAX, "length");
 
 /* --- sending ------------------------------------------------------------- */
 
-/* Makes the progress thread check a connection that does not come up. */
+/* Makes the progress thread check a connection that has not been established
+ * for a while. */
 static void user_doubt(struct tei_rail_peer *p, struct rail_conn *conn)
 {
 	if (!__atomic_exchange_n(&conn->suspect, false, __ATOMIC_RELAXED))
@@ -57,7 +57,8 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 	if (ret != -FI_EAGAIN || !lane)
 		return ret;
 	user_doubt(p, conn);
-	/* polling lets connections come up and frees send buffers */
+	/* while the lane is polled, connections are established and send
+	 * buffers become free */
 	rail_lane_run(lane);
 	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &conn);
 }
@@ -120,7 +121,8 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len, bool back,
 	rail_msg_begin(p, &w, buf, RAIL_MSG_USER, 0);
 	w.pos = len;
 	rail_msg_end(&w);
-	/* tries first the rails that work, then the others */
+	/* the first round tries the rails that work, the second one the
+	 * others */
 	for (i = 0; i < 2 * n; i++) {
 		if (i == n && worst == -FI_EAGAIN)
 			break;
