@@ -528,7 +528,7 @@ static int many_compare(unsigned int targets, unsigned int cap,
 
 struct many_args {
 	uint64_t host; /* number of engines of a host process; 0: this is the
-		        * test */
+			* test */
 	uint64_t n[4]; /* the operands, in the order of many_operands */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Transfers between two processes over one rail and over two. The requested
- * bytes arrive, and no other byte changes. */
+/* Transfers between two processes over one rail and over two rails. The tests
+ * check that the requested bytes arrive and that no other byte changes. */
 
 #include <poll.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@
 #include "fabtests/functional/fx.h"
 
 #define XFER_MEM (66 * FX_MIB)
-#define XFER_EDGE 64		/* bytes checked before and after a range */
+/* bytes before and after a range that must not change */
+#define XFER_EDGE 64
 
 static const uint64_t xfer_sizes[] = {
 	1, 2, 3, 7, 8, 63, 64, 65, 255, 511, 1000, 4095, 4096, 4097, 8192,
@@ -35,7 +36,8 @@ static void xfer_poison(struct fx_buf *buf, uint64_t off, uint64_t len)
 }
 
 /* Writes len bytes and checks them at the target, then poisons the local range,
- * reads the bytes back and checks them here. */
+ * reads the bytes back and checks them. Returns true if all bytes are right,
+ * also around the ranges. */
 static bool xfer_one_size(struct xfer_rig *rig, uint64_t len, uint64_t soff,
 			  uint64_t doff)
 {
@@ -61,7 +63,8 @@ static void every_size_and_offset(struct xfer_rig *rig)
 	for (size_t i = 0; good && i < sizes * 9; i++) {
 		uint64_t len = xfer_sizes[i / 9];
 
-		/* Large sizes take long; test them with one pair of offsets. */
+		/* Large transfers take long, so they use only one pair of
+		 * offsets. */
 		if (len > 4 * FX_MIB && i % 9 != 1)
 			continue;
 		good = xfer_one_size(rig, len, xfer_offsets[i % 3],
@@ -75,8 +78,8 @@ static void every_size_and_offset(struct xfer_rig *rig)
 	ft_ok(good, "every_size_and_offset_arrives_%u_rails", rig->rails);
 }
 
-/* Law 1: moves large blocks one after the other. All bytes of a block must be
- * in place as soon as its status is COMPLETED. */
+/* Law 1: writes large blocks one after the other. All bytes of a block must be
+ * in place as soon as its tasks are COMPLETED. */
 static void law1(struct xfer_rig *rig)
 {
 	uint64_t len = 2400000;
@@ -95,8 +98,9 @@ static void law1(struct xfer_rig *rig)
 }
 
 /*
- * Returns the number of bytes that are in place. If a status was read before the
- * count, the count must be at least the transferred_bytes of that status.
+ * Returns how many of the first len bytes of the target equal the local ones.
+ * If a status was read before, the result must be at least the
+ * transferred_bytes of that status.
  */
 static uint64_t xfer_in_place(const struct xfer_rig *rig, uint64_t len)
 {
@@ -141,8 +145,9 @@ struct xfer_piece {
 	bool read;
 };
 
-/* Makes random requests. Each uses a part of a cell of its own; the cells are
- * in order on the local side and shuffled on the remote side. */
+/* Makes random requests: writes, or reads and writes if `mixed` is true. Each
+ * uses a part of a cell of its own. The cells are in order on the local side
+ * and in random order on the remote side. */
 static void xfer_shuffle(struct xfer_rig *rig, struct xfer_piece *p, bool mixed)
 {
 	unsigned int cell[XFER_BATCH];
@@ -233,7 +238,7 @@ static void batch_of_128_scattered(struct xfer_rig *rig, bool mixed)
 	      mixed ? "reads_and_writes" : "scattered", rig->rails);
 }
 
-/* Moves adjacent ranges, which may be merged into one slice. */
+/* Moves 128 adjacent ranges, which the library may merge into one slice. */
 static void batch_of_128_adjacent(struct xfer_rig *rig)
 {
 	static const uint64_t blocks[] = { 1, 8, 100, 4096, 4099, 65536 };
@@ -261,8 +266,9 @@ static void batch_of_128_adjacent(struct xfer_rig *rig)
 	ft_ok(good, "batch_of_128_adjacent_arrives_%u_rails", rig->rails);
 }
 
-/* The target verifies the bytes when the notification of the batch arrives, and
- * answers with a notification. */
+/* Checks that all bytes are in place when the target gets the notification of
+ * the batch. The target then verifies the bytes and sends the notification
+ * "good". */
 static void target_verifies_on_notify(struct xfer_rig *rig)
 {
 	char name[] = "check", msg[256], own[128];

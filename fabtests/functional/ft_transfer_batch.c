@@ -16,8 +16,8 @@ static struct transfer_request batch_request(const struct xfer_rig *rig,
 	return req;
 }
 
-/* Checks that task numbers follow the order of submission. Task i moves
- * 100 + i bytes, so that the lengths identify the tasks. */
+/* Checks that task numbers follow the order of submission. The task with number
+ * i must have moved 100 + i bytes. */
 static void tasks_are_numbered_in_order(struct xfer_rig *rig)
 {
 	batch_id_t id = allocateBatchID(rig->engine, 6);
@@ -93,8 +93,8 @@ static void wrong_index_is_1(struct xfer_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Checks calls on a batch with an unfinished task. The target is stopped, so
- * that the task cannot complete. */
+/* Checks that freeBatchID returns 4 for a batch with an unfinished task. The
+ * target is stopped, so that the task cannot complete. */
 static void busy_batch_is_4(struct xfer_rig *rig)
 {
 	struct fx_job job = xfer_rig_job(rig, OPCODE_WRITE, 0, 0, FX_MIB, 0);

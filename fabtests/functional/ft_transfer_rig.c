@@ -9,7 +9,8 @@
 
 #define RIG_THREADS 4
 #define RIG_ROUNDS 60
-#define RIG_PART (8 * FX_MIB)	/* bytes that one thread uses, per side */
+/* bytes that one thread uses in the memory of each side */
+#define RIG_PART (8 * FX_MIB)
 
 bool xfer_rig_start(struct xfer_rig *rig, unsigned int rails, size_t mem)
 {
@@ -65,7 +66,8 @@ struct rig_worker {
 };
 
 /* Writes a random range and checks it at the target, then poisons the local
- * range, reads the bytes back and checks them. */
+ * range, reads the bytes back and checks them. Returns true if they are
+ * right. */
 static bool rig_worker_round(struct rig_worker *w, uint64_t seq)
 {
 	struct xfer_rig *rig = w->rig;
@@ -117,7 +119,8 @@ void xfer_threads(struct xfer_rig *rig)
 /* --- both directions ----------------------------------------------------- */
 
 /* Makes the target start its own reads or writes of the upper half of this
- * process's memory. The test uses the lower half meanwhile. */
+ * process's memory, from offset `half`. This process uses the lower half
+ * meanwhile. Returns true on success. */
 static bool rig_peer_starts(struct xfer_rig *rig, int op, uint64_t half)
 {
 	char own[128];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Two rails of RDMA devices: rxe0 and rxe1 in this process, rxp0 and rxp1 at
- * the target, on the ends of two veth pairs whose ends here are ve0 and ve1.
- * run_in_vm.sh creates them; without them the test is skipped. The emulated
- * machine may be a hundred times slower than a real one, so the time limits are
- * wide.
+ * Tests with two rails of RDMA devices: rxe0 and rxe1 in this process, rxp0 and
+ * rxp1 in the target. The devices use two veth pairs: ve0 and vp0 for rail 0,
+ * ve1 and vp1 for rail 1. run_in_vm.sh creates them; without them the test is
+ * skipped. The emulated machine may be a hundred times slower than a real one,
+ * so the time limits are long.
  */
 
 #include <arpa/inet.h>
@@ -26,17 +26,17 @@
 #define VERBS_OURS "rxe0,rxe1"
 #define VERBS_THEIRS "MOONRAIL_DEVICES=rxp0,rxp1"
 #define VERBS_TIMEOUT_S "60"
-#define VERBS_LIMIT_MS	120000 /* time limit for the end of every task */
+#define VERBS_LIMIT_MS	120000 /* time in which each task must end */
 #define VERBS_LEN (12 * FX_MIB)
 #define VERBS_OTHER (13 * FX_MIB)
 #define VERBS_MEM (16 * FX_MIB)
 #define VERBS_BLOCK (256 * FX_KIB)
 #define VERBS_CALM_MS 1000
-/* Longer than the time after which a lost packet is sent again. */
+/* longer than the time after which the device repeats a lost packet, ms */
 #define VERBS_STILL_MS 5000
-/* Number of cuts; the first argument may ask for more. */
+/* default number of cuts; the first argument of the program replaces it */
 #define VERBS_CUTS 4
-/* Copies of the same job, so that work is left at a cut. */
+/* number of jobs that move the same bytes, so that tasks remain at a cut */
 #define VERBS_TIMES 4
 #define VERBS_TRIES 6
 
@@ -64,8 +64,9 @@ static bool verbs_start(void)
 	return rig.seg >= 0;
 }
 
-/* Writes and reads range off of the target, with comparison. Repeats a failed
- * attempt for ms milliseconds. */
+/* Writes len bytes at offset `off` of the target's memory, reads them back, and
+ * verifies them after each direction. Repeats a failed attempt for up to `ms`.
+ * Returns true on success. */
 static bool verbs_works(uint64_t off, uint64_t len, unsigned int ms)
 {
 	uint64_t seq = ++rig.sequence;
@@ -92,7 +93,8 @@ static struct fx_job verbs_job(int op)
 	return job;
 }
 
-/* Starts a write and waits until it is under way, in its first half. */
+/* Starts a write and waits until a random part of its first half has
+ * arrived. */
 static bool verbs_begin(struct fx_job *job)
 {
 	*job = verbs_job(OPCODE_WRITE);
@@ -126,7 +128,7 @@ static void both_ways(void)
 	bool good;
 	int seg;
 
-	/* connecting a rail may take some time */
+	/* It may take some time until the second rail is connected. */
 	do {
 		good = verbs_works(0, VERBS_LEN, 0);
 		r = fx_rails(rig.engine, "rdma");
@@ -147,7 +149,7 @@ static void both_ways(void)
 	      "write_of_the_target_to_this_process_completes");
 }
 
-/* Law 2: a target unregisters its memory during writes. */
+/* Law 2: the target unregisters its memory during writes. */
 static void unregister_in_mid_write(void)
 {
 	struct fx_job job;
@@ -180,7 +182,8 @@ static void unregister_in_mid_write(void)
 
 /* --- a rail fails while slices are posted on it --------------------------- */
 
-/* Returns the statistics of rxe0 or rxe1, or zeroes if they cannot be read. */
+/* Returns the statistics of rxe0 (rail 0) or rxe1 (rail 1). All members are 0
+ * if they cannot be read. */
 static struct te_rail_stats verbs_stats(unsigned int rail)
 {
 	struct te_rail_stats stats[8];
@@ -208,7 +211,8 @@ static uint64_t verbs_retries(void)
 	return verbs_stats(0).retries + verbs_stats(1).retries;
 }
 
-/* Moves other bytes until both rails have carried some of them. */
+/* Moves bytes of the second buffer until both rails have carried some of
+ * them. */
 static bool verbs_both_carry(void)
 {
 	uint64_t limit = ft_now_ns() + VERBS_LIMIT_MS * UINT64_C(1000000);
@@ -222,8 +226,8 @@ static bool verbs_both_carry(void)
 	return good && both;
 }
 
-/* Sets the route of the rail again. The kernel removes the route when the link
- * goes down. */
+/* Restores the route of the rail, which the kernel has removed when the link
+ * went down. */
 static bool verbs_route(unsigned int rail)
 {
 	char line[128];
@@ -249,8 +253,9 @@ static bool verbs_link(unsigned int rail, bool up)
 	return good && (!up || verbs_route(rail));
 }
 
-/* Makes the packets that "from" sends to 10.77.RAIL.HOST go to the hardware
- * address of "to", or to an address that no interface has. */
+/* Sets the hardware address to which interface `from` of the rail sends packets
+ * for 10.77.RAIL.HOST. If `open` is true, this is the address of interface
+ * `to`; otherwise it is an address that no interface has. */
 static bool verbs_way(int fd, unsigned int rail, const char *from,
 		      const char *to, unsigned int host, bool open)
 {
@@ -270,8 +275,9 @@ static bool verbs_way(int fd, unsigned int rail, const char *from,
 	return !ioctl(fd, SIOCSARP, &arp);
 }
 
-/* Gives the neighbours other hardware addresses, so that the connections break
- * at the side that made them. */
+/* If `up` is false, gives both interfaces of the rail a wrong hardware address
+ * of the other one, so that the connections fail at the side that made them. If
+ * `up` is true, restores the addresses. */
 static bool verbs_break(unsigned int rail, bool up)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
@@ -283,7 +289,7 @@ static bool verbs_break(unsigned int rail, bool up)
 }
 
 /* Drops all packets of a rail in both directions, without an error at either
- * side. */
+ * side, if `up` is false. Otherwise stops dropping them. */
 static bool verbs_lose(unsigned int rail, bool up)
 {
 	char line[160];
@@ -300,11 +306,10 @@ struct verbs_cut {
 	int op;
 	unsigned int rail;
 	bool (*link)(unsigned int rail, bool up);
-	unsigned int still_ms; /* time for which no byte may land,
-				* ms */
-	bool delivers;	       /* soft RoCE may still deliver data that
-				* it had begun to send before the
-				* cut */
+	unsigned int still_ms; /* time after the repair during which no byte may
+				* land, ms */
+	bool delivers;	       /* true if soft RoCE may still deliver data that
+				* it had begun to send before the cut */
 };
 
 static struct fx_buf *verbs_sink(int op)
@@ -312,7 +317,8 @@ static struct fx_buf *verbs_sink(int op)
 	return op == OPCODE_READ ? &rig.mem : &rig.target.mem;
 }
 
-/* Starts the same job several times, so that work is left at the cut. */
+/* Starts VERBS_TIMES jobs that move the same bytes, so that tasks remain at the
+ * cut. Waits until a part of the first job is done. */
 static bool verbs_cut_start(const struct verbs_cut *cut, struct fx_job *jobs)
 {
 	bool good = true;
@@ -330,9 +336,9 @@ static bool verbs_cut_start(const struct verbs_cut *cut, struct fx_job *jobs)
 }
 
 /*
- * Waits until slices are under way on the rail that will be cut. A rail that
+ * Waits until slices are in flight on the rail that will be cut. A rail that
  * has just recovered carries little, so a cut at a random moment often finds no
- * slice on it. Returns false if the jobs end before that.
+ * slice on it. Returns false if job `last` ends before.
  */
 static bool verbs_rail_busy(unsigned int rail, struct fx_job *last)
 {
@@ -363,8 +369,8 @@ static bool verbs_cut_wait(struct fx_job *jobs)
 	return good && completed == tasks;
 }
 
-/* Checks that no byte of an ended job lands, neither now nor after the rail has
- * recovered. */
+/* Restores the rail after all jobs have ended. Checks that none of their bytes
+ * lands later. */
 static bool verbs_cut_mend(const struct verbs_cut *cut)
 {
 	struct fx_buf *sink = verbs_sink(cut->op);
@@ -379,9 +385,9 @@ static bool verbs_cut_mend(const struct verbs_cut *cut)
 }
 
 /*
- * Returns true if slices were on the rail at the cut: either slices were sent
- * again, or slices were under way after the cut and the device may have
- * delivered them.
+ * Runs jobs and cuts the rail meanwhile. Returns true if slices were in flight
+ * on the rail at the cut. Evidence of this are slices that were sent again, or
+ * bytes in flight after the cut that the device may have delivered.
  */
 static bool verbs_cut_once(const struct verbs_cut *cut)
 {
@@ -418,8 +424,8 @@ static bool verbs_cut_once(const struct verbs_cut *cut)
 	return verbs_cut_mend(cut) && (retries || (cut->delivers && left));
 }
 
-/* Cuts the rail. A cut between two slices of the rail proves little, so it is
- * repeated then. */
+/* Repeats the test of a cut until slices were in flight on the rail at the cut.
+ * Without such slices the test proves little. */
 static void verbs_cut(const struct verbs_cut *cut)
 {
 	bool hit = false;
@@ -430,9 +436,10 @@ static void verbs_cut(const struct verbs_cut *cut)
 }
 
 /*
- * Cuts the link last: if a link goes down under traffic, the soft RoCE device
- * of Linux 6.1 passes no data any longer until it is created again. The answers
- * then use rail 0, whose connections broke while they were idle.
+ * Tests cuts of a rail during transfers. The cut of the link is the last one:
+ * if a link goes down under traffic, the soft RoCE device of Linux 6.1 carries
+ * no data until it is created again. The replies of the target then use rail 0,
+ * whose connections broke in an earlier cut while they were idle.
  */
 static void rails_go_in_mid_transfer(unsigned long times)
 {

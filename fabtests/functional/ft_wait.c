@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Tests of waiting, of event file descriptors, cancellation, flush and
- * deadlines, with an initiator and a target process. ft_wait_cost tests the
- * cost of waiting.
+ * Tests of te_wait_batch and the other waiting calls, of event file
+ * descriptors, cancellation, flush and deadlines, with an initiator and a
+ * target process. The program ft_wait_cost tests the cost of waiting.
  */
 
 #include "fabtests/functional/ft_wait.h"

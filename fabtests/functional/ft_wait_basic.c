@@ -56,10 +56,9 @@ void wait_basics(struct wait_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Waits up to ms milliseconds for a batch that cannot end. Returns true if the
- * wait ended by its timeout, not too early and not too late. whole: waits for
- * the batch with te_wait_batch; otherwise waits for task 1 of the batch with
- * te_wait_task. */
+/* Waits with a timeout of `ms` for a job that cannot end: for the batch if
+ * `whole` is true, otherwise for task 1. Returns true if the wait returned
+ * TE_TIMED_OUT after at least `ms` and not much later. */
 static bool basic_timeout(struct wait_rig *rig, const struct fx_job *job,
 			  bool whole, unsigned int ms)
 {
@@ -195,7 +194,8 @@ void wait_threads(struct wait_rig *rig)
 /* --- a batch or an engine that disappears during a wait ------------------- */
 
 /* Frees the batch as soon as it has ended, while another thread may still wait
- * for it, and lets the next batch reuse its slot. */
+ * for it. The next batch then uses the same slot. Returns true if the wait
+ * returned success, or 1 because the batch no longer existed. */
 static bool basic_freed_round(struct wait_rig *rig)
 {
 	struct wait_thread t = { .engine = rig->engine, .timeout_us = -1 };
@@ -227,8 +227,8 @@ void wait_freed(struct wait_rig *rig)
 	ft_ok(good, "batch_freed_during_a_wait");
 }
 
-/* Destroys an engine while a thread waits for its batch. The wait must return
- * whether or not the thread already sleeps. */
+/* Destroys an engine while a thread calls te_wait_batch. The call must return
+ * 1, whether or not the thread already sleeps. */
 void wait_destroyed(struct wait_rig *rig)
 {
 	struct wait_thread t = { .timeout_us = -1 };

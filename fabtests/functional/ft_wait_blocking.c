@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Blocking transfers: te_read, te_write and the calls for lists of ranges. */
+/* Tests of blocking transfers: te_read, te_write and the calls for lists of
+ * ranges. */
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,10 +12,12 @@
 
 #define BLOCKING_THREADS 8
 #define BLOCKING_ROUNDS 50
-#define BLOCKING_PIECES 700u	/* more than TE_PIECES_MAX */
-#define BLOCKING_PIECE 1536u	/* bytes of a local piece */
+/* number of local ranges; more than TE_PIECES_MAX */
+#define BLOCKING_PIECES 700u
+#define BLOCKING_PIECE 1536u	/* bytes of each local range */
 
-/* Writes a pattern with one call and reads it back with another. */
+/* Writes a pattern with one blocking call and reads it back with another.
+ * Returns true if the bytes are right. */
 static bool blocking_moves(struct wait_rig *rig, segment_id_t seg,
 			   struct fx_buf *target, uint64_t off, uint64_t len)
 {
@@ -32,9 +35,10 @@ static bool blocking_moves(struct wait_rig *rig, segment_id_t seg,
 }
 
 /*
- * Divides len bytes at off into pieces of two different lengths on the two
- * sides, in reverse order at the target, so that the parts have several
- * lengths. Returns the number of remote pieces.
+ * Divides the local memory into ranges of BLOCKING_PIECE bytes, and the
+ * target's memory into ranges of 1 000 bytes in reverse order. The library has
+ * to cut both at the boundaries of the other, so that the cut ranges have
+ * several lengths. Returns the number of remote ranges.
  */
 static size_t blocking_lists(struct wait_rig *rig, struct te_local *local,
 			     struct te_remote *remote)
@@ -54,8 +58,8 @@ static size_t blocking_lists(struct wait_rig *rig, struct te_local *local,
 	return n;
 }
 
-/* Returns true if the target has the bytes of the local pieces, each of its
- * pieces being at the mirrored place. */
+/* Returns true if the remote ranges, in the order of the list, contain the
+ * bytes of the local memory. */
 static bool blocking_mirrored(struct wait_rig *rig,
 			      const struct te_remote *remote, size_t n)
 {
@@ -121,7 +125,8 @@ static void blocking_refused(struct wait_rig *rig)
 	      "law8_write_beyond_the_target_s_memory_fails");
 }
 
-/* te_ended_batches does not report the internal batches of blocking calls. */
+/* Checks that te_ended_batches does not report the internal batches of blocking
+ * calls. */
 static void blocking_unreported(struct wait_rig *rig)
 {
 	struct te_ended ended[4];
@@ -137,8 +142,8 @@ static void blocking_unreported(struct wait_rig *rig)
 	      "blocking_call_reports_no_ended_batch");
 }
 
-/* Moves len bytes between local and the target's memory at off by one request
- * of te_submit_wait. */
+/* Moves len bytes between `local` and the target's memory at offset `off` with
+ * one request. Returns the result of te_submit_wait. */
 static int blocking_request(struct wait_rig *rig, uint32_t opcode,
 			    uint32_t flags, void *local, uint64_t off,
 			    uint64_t len)
@@ -262,8 +267,9 @@ void wait_blocking(struct wait_rig *rig)
 }
 
 /*
- * Calls with timeouts that pass during the transfer. Afterwards the local
- * memory is reused at once, and none of its new bytes may arrive.
+ * Calls te_write with timeouts that pass during the transfer. Changes the local
+ * memory as soon as the call returns; none of the new bytes may arrive. Returns
+ * the number of calls that timed out.
  */
 static unsigned int blocking_cut(struct wait_rig *rig)
 {

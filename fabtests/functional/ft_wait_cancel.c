@@ -16,8 +16,8 @@ static void cancel_nap(uint32_t us)
 	nanosleep(&ts, NULL);
 }
 
-/* Returns true if every task is COMPLETED or CANCELED, or TIMEOUT if timeout is
- * set. */
+/* Returns true if every task is COMPLETED or CANCELED. If `timeout` is true,
+ * tasks may also be TIMEOUT, and all of these must be unfenced. */
 static bool cancel_ended(struct fx_job *job, bool timeout)
 {
 	bool good = fx_job_poll(job) &&
@@ -31,8 +31,8 @@ static bool cancel_ended(struct fx_job *job, bool timeout)
 	return good;
 }
 
-/* Returns true if the error records of the cancelled tasks have the code
- * TE_CANCELED and a text, and those of the completed ones have no error. */
+/* Returns true if the error records of all cancelled tasks have the code
+ * TE_CANCELED and a text, and those of all completed tasks are empty. */
 static bool cancel_records(struct fx_job *job)
 {
 	struct te_error err;
@@ -50,8 +50,8 @@ static bool cancel_records(struct fx_job *job)
 	return true;
 }
 
-/* Cancels a job at a random moment. After the wait the memory of both sides
- * must not change any more. Returns the number of cancelled tasks. */
+/* Cancels a job at a random moment and waits for its end. The memory of both
+ * sides must not change afterwards. Returns the number of cancelled tasks. */
 static unsigned int cancel_round(struct wait_rig *rig, int op)
 {
 	struct transfer_status st = { .status = -1 };
@@ -59,7 +59,7 @@ static unsigned int cancel_round(struct wait_rig *rig, int op)
 	struct fx_job job;
 	bool good;
 
-	/* an earlier case may have left poison in the memory of the target */
+	/* Earlier tests may have left poison in the target's memory. */
 	fx_buf_fill(&rig->target.mem, 0, len, seq);
 	if (op == OPCODE_WRITE)
 		fx_buf_fill(&rig->mem, 0, len, ++rig->sequence);
@@ -112,8 +112,8 @@ void wait_cancel(struct wait_rig *rig)
 	cancel_one_task(rig);
 }
 
-/* Cancels tasks of a target that does not answer. They must end in bounded
- * time. */
+/* Cancels tasks of a target that does not respond. The tasks must end within
+ * wait_end_ms(). */
 void wait_cancel_stopped(struct wait_rig *rig)
 {
 	struct transfer_status st = { .status = -1 };
@@ -140,7 +140,7 @@ void wait_cancel_stopped(struct wait_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Cancels copies within the process. */
+/* Cancels tasks that copy bytes within this process. */
 void wait_cancel_local(struct wait_rig *rig)
 {
 	struct fx_buf to = fx_buf_map(WAIT_MEM, -1);
@@ -168,8 +168,9 @@ void wait_cancel_local(struct wait_rig *rig)
 
 /* --- flush --------------------------------------------------------------- */
 
-/* Submits jobs to two targets, of which only the other one answers, and flushes
- * both. */
+/* Submits jobs to the stopped target and to a running one (`other`), and
+ * flushes both. The flush of the running target must not wait for the stopped
+ * one. */
 static void flush_beside(struct wait_rig *rig, struct fx_peer *other,
 			 segment_id_t seg)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * The cost of waiting: processor time during a wait, and latency at its end.
- * This program runs alone.
+ * Tests of the cost of waiting: CPU time during a wait, and latency at its end.
+ * This program must run alone.
  */
 
 #include <stdlib.h>
@@ -15,12 +15,14 @@
 #define COST_SECONDS 1
 #define COST_WRITES 300
 #define COST_NONE 1e12
-#define COST_ROUNDS 8	/* the best round counts, because other processes use
-			 * the cores too */
-#define COST_ASLEEP (fx_slow() ? 0.3 : 0.1)	/* limit, share of a core */
+/* Number of measurements. The best one is used, because other processes use the
+ * cores too. */
+#define COST_ROUNDS 8
+/* maximum CPU time of a wait, as a fraction of one core */
+#define COST_ASLEEP (fx_slow() ? 0.3 : 0.1)
 
-/* Returns the share of a core that the whole process uses while it waits for a
- * second. */
+/* Returns the CPU time of the whole process during a wait of COST_SECONDS, as a
+ * fraction of one core. */
 static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
 {
 	double cpu = ft_cpu_seconds();
@@ -32,7 +34,8 @@ static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
 	return (ft_cpu_seconds() - cpu) * 1e9 / (double)(ft_now_ns() - from);
 }
 
-/* Checks the processor time of the waiting thread and the progress thread. */
+/* Checks that the waiting thread and the progress thread use almost no CPU
+ * time. */
 static void wait_cpu(struct wait_rig *rig)
 {
 	struct fx_job job;
@@ -41,7 +44,8 @@ static void wait_cpu(struct wait_rig *rig)
 
 	fx_peer_pause(&rig->target);
 	job = wait_job(rig, OPCODE_WRITE, 0, 4 * FX_MIB, FX_MIB);
-	/* Until the socket is full, the engine still sends. */
+	/* The engine still sends until the socket is full. Measure after
+	 * that. */
 	te_wait_batch(rig->engine, job.id, 100 * WAIT_MS, NULL);
 	share = cost_waiting(rig, &job);
 	for (i = 1; i < COST_ROUNDS && share >= COST_ASLEEP; i++)
@@ -75,8 +79,9 @@ static bool cost_one(transfer_engine_t engine, struct transfer_request *req,
 	       st.status == STATUS_COMPLETED;
 }
 
-/* Returns the median duration of a 64 B write in µs, or a negative value if a
- * write failed. poll: poll the status instead of waiting. */
+/* Returns the median duration of a 64-byte write in µs, or a negative value if
+ * a write failed. If `poll` is true, calls getTransferStatus repeatedly instead
+ * of waiting. */
 static double cost_median(transfer_engine_t engine, struct wait_rig *rig,
 			  segment_id_t seg, void *local, bool poll)
 {
@@ -97,8 +102,9 @@ static double cost_median(transfer_engine_t engine, struct wait_rig *rig,
 	return took[COST_WRITES / 2];
 }
 
-/* Returns the median for an engine that does not spin, so that every wait
- * sleeps until the progress thread wakes it; negative on failure. */
+/* Returns cost_median() of an engine with MOONRAIL_SPIN_US=0, in which every
+ * wait sleeps until the progress thread wakes it. Returns a negative value on
+ * failure. */
 static double cost_asleep(struct wait_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(4096, -1);

@@ -5,16 +5,17 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define DEADLINE_MS 300u
-#define DEADLINE_MOVED_MS 1500u	/* long enough to move the deadline before */
-#define DEADLINE_PATIENCE_S 20u	/* timeout of an engine, longer than any wait
-				 * here should take */
+/* first deadline; long enough for the call that moves or removes it */
+#define DEADLINE_MOVED_MS 1500u
+/* MC_SLICE_TIMEOUT of an engine in s; longer than any wait here should take */
+#define DEADLINE_PATIENCE_S 20u
 
 static uint64_t deadline_in(unsigned int ms)
 {
 	return ft_now_ns() + (uint64_t)ms * 1000000;
 }
 
-/* Returns true if the error record of every task that has not completed names
+/* Returns true if the error record of every task that is not COMPLETED names
  * the deadline as the cause. */
 static bool deadline_records(struct fx_job *job)
 {
@@ -38,8 +39,9 @@ static bool deadline_records(struct fx_job *job)
 	return true;
 }
 
-/* Submits to a stopped target. The tasks must end because of the deadline, and
- * not before it. before: the deadline is set before the submission. */
+/* Submits tasks to a stopped target. The deadline must end them, and they must
+ * not end before it. If `before` is true, the deadline is set before the
+ * submission, otherwise after it. */
 static void deadline_stopped(struct wait_rig *rig, bool before)
 {
 	struct transfer_status st = { .status = -1 };
@@ -81,8 +83,8 @@ static void deadline_stopped(struct wait_rig *rig, bool before)
 	fx_job_free(&job);
 }
 
-/* Removes the deadline (off), or moves it to a later time. The tasks must go
- * on past the old deadline. */
+/* Removes the deadline if `off` is true; otherwise moves it to a later time.
+ * The tasks must not end at the old deadline. */
 static void deadline_moved(struct wait_rig *rig, bool off)
 {
 	struct transfer_status st = { .status = -1 };
@@ -115,8 +117,9 @@ void wait_deadline(struct wait_rig *rig)
 	deadline_moved(rig, false);
 }
 
-/* Sets a deadline that passes during the transfer. The target answers, so no
- * task is unfenced. Returns the number of failed tasks. */
+/* Sets a deadline that passes during the transfer. The target responds, so no
+ * task may be unfenced. Returns the number of FAILED tasks, which the deadline
+ * has ended. */
 static unsigned int deadline_round(struct wait_rig *rig, int op)
 {
 	struct transfer_status st = { .status = -1 };
@@ -155,7 +158,8 @@ void wait_deadline_running(struct wait_rig *rig)
 	ft_ok(failed > 0, "some_transfers_missed_their_deadline");
 }
 
-/* Destroying an engine waits for its tasks, but not beyond their deadline. */
+/* Checks that destroying an engine waits for its tasks, but only until their
+ * deadline. */
 void wait_deadline_destroyed(struct wait_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(FX_MIB, -1);
@@ -180,7 +184,7 @@ void wait_deadline_destroyed(struct wait_rig *rig)
 	fx_buf_unmap(&mem);
 }
 
-/* Kills the target with SIGKILL while a thread sleeps in a wait. */
+/* Checks a wait during which the target is killed with SIGKILL. */
 static void wait_killed_by(struct wait_rig *rig)
 {
 	struct wait_thread t = { .engine = rig->engine, .timeout_us = -1 };

@@ -13,12 +13,13 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define EVENT_BATCHES 100
-#define EVENT_FETCH 7		/* number of batches per call; fewer than have
-				 * ended */
+/* number of batches to fetch per call; fewer than have ended, so that some
+ * remain */
+#define EVENT_FETCH 7
 #define EVENT_THREADS 4
 #define EVENT_ROUNDS 500
 
-/* Returns true if fd becomes readable within ms. */
+/* Returns true if `fd` becomes readable within `ms`. */
 static bool event_up(int fd, int ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -26,7 +27,8 @@ static bool event_up(int fd, int ms)
 	return poll(&p, 1, ms) == 1 && p.revents == POLLIN;
 }
 
-/* Fetches up to n ended batches and returns their number. */
+/* Fetches up to n ended batches into `list`. Returns the number of fetched
+ * batches. */
 static size_t event_fetch(struct wait_rig *rig, struct te_ended *list,
 			  size_t n)
 {
@@ -35,8 +37,9 @@ static size_t event_fetch(struct wait_rig *rig, struct te_ended *list,
 	return n;
 }
 
-/* Fetches until n batches have been fetched. A wait may return before the event
- * file descriptor reports the end of the batch. */
+/* Fetches until n batches were fetched. (A wait may return before the event
+ * file descriptor reports the end of the batch.) Returns false if some are
+ * missing. */
 static bool event_fetch_all(struct wait_rig *rig, struct te_ended *list,
 			    size_t n)
 {
@@ -48,7 +51,8 @@ static bool event_fetch_all(struct wait_rig *rig, struct te_ended *list,
 	return seen == n;
 }
 
-/* Discards the ended batches and notifications that earlier parts have left. */
+/* Discards the ended batches and notifications that earlier parts of the test
+ * have left. */
 static void event_empty(struct wait_rig *rig)
 {
 	struct te_ended list[EVENT_FETCH];
@@ -61,8 +65,8 @@ static void event_empty(struct wait_rig *rig)
 
 /* --- one file descriptor for many batches -------------------------------- */
 
-/* Marks the fetched batches. Returns false if one was reported before, is
- * unknown, or has not completed. */
+/* Counts each fetched batch in n[4] of its job. Returns false if a batch was
+ * counted before, is unknown, or has not completed. */
 static bool event_mark(struct fx_job *jobs, const struct te_ended *list,
 		       size_t n)
 {
@@ -118,7 +122,7 @@ void wait_epoll(struct wait_rig *rig)
 
 /* --- when it is readable ------------------------------------------------- */
 
-/* Runs three batches to their end without fetching them. */
+/* Runs three batches to their end, and does not fetch them. */
 static void event_three(struct wait_rig *rig, struct fx_job *jobs)
 {
 	for (int i = 0; i < 3; i++) {
@@ -177,7 +181,8 @@ static void event_note_levels(struct wait_rig *rig, int fd)
 	fx_job_free(&job);
 }
 
-/* Submits more requests to a batch that has ended. */
+/* Submits a request three times to the same batch, each time after the previous
+ * request has ended. Each end must be reported once. */
 static void event_again(struct wait_rig *rig, int fd)
 {
 	struct transfer_request req = {
@@ -194,8 +199,8 @@ static void event_again(struct wait_rig *rig, int fd)
 		good = good && !submitTransfer(rig->engine, id, &req, 1) &&
 		       event_up(fd, FX_LONG_MS);
 		if (i == 1)
-			continue;	/* the end was not fetched; it is
-					 * reported later, once */
+			continue;	/* Do not fetch this end. It is reported
+					 * once, together with the next one. */
 		good = good && event_fetch(rig, list, 3) == 1 &&
 		       list[0].batch_id == id &&
 		       list[0].transferred_bytes == 4096u * (i + 1u);
@@ -205,8 +210,8 @@ static void event_again(struct wait_rig *rig, int fd)
 	freeBatchID(rig->engine, id);
 }
 
-/* Checks that a refused submission neither reports an end of the batch nor
- * removes one that has not been fetched. */
+/* Checks that a refused submission does not report an end of the batch. Checks
+ * also that an end which was not yet fetched remains. */
 static void event_refused(struct wait_rig *rig, int fd)
 {
 	struct transfer_request req = {
@@ -271,8 +276,8 @@ void wait_levels(struct wait_rig *rig)
 	event_child(rig);
 }
 
-/* Fetches into shorter and into longer elements, as programs that are built with
- * an older or a newer header do. */
+/* Fetches with element sizes that are smaller and larger than struct te_ended,
+ * as programs do that were built with an older or a newer header. */
 void wait_element_sizes(struct wait_rig *rig)
 {
 	struct {
@@ -316,8 +321,8 @@ void wait_element_sizes(struct wait_rig *rig)
 
 /* --- the event descriptor of a batch -------------------------------------- */
 
-/* This is the first part that uses event file descriptors, because the engine
- * must not have one yet. */
+/* Checks event file descriptors of batches in an engine without an event file
+ * descriptor. So this part must run before those that create one. */
 void wait_batch_fd(struct wait_rig *rig)
 {
 	struct transfer_request req = {
@@ -381,8 +386,8 @@ static void *event_sender_main(void *arg)
 	return NULL;
 }
 
-/* Fetches and frees ended batches until want of them have completed, or none
- * arrives in time. Returns their number. */
+/* Fetches and frees ended batches until `want` batches have completed, or until
+ * no batch ends for FX_LONG_MS. Returns the number of freed batches. */
 static unsigned int event_collect(struct wait_rig *rig, int fd,
 				  unsigned int want)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Cookies of requests, batches that are filled again, waits for any of several
- * batches, and relative deadlines. */
+/* Tests of the cookies of requests, batches that are used again, waits for any
+ * of several batches, and relative deadlines. */
 
 #include <poll.h>
 #include <stddef.h>
@@ -16,14 +16,14 @@
 #define REUSE_BATCHES 8u
 #define REUSE_BLOCK   (64 * FX_KIB)
 
-/* A request of te_submit with its ranges. */
+/* A request of te_submit, and the ranges to which it refers. */
 struct reuse_request {
 	struct te_request r;
 	struct te_local local;
 	struct te_remote remote;
 };
 
-/* Fills the request to write one block at offset off. */
+/* Initializes *q as a request that writes one block at offset `off`. */
 static void reuse_fill(struct wait_rig *rig, struct reuse_request *q,
 		       uint64_t off, uint64_t cookie)
 {
@@ -68,16 +68,16 @@ static bool cookie_tasks(struct wait_rig *rig, batch_id_t id)
 	       !te_batch_tasks(rig->engine, id, 3, t, sizeof(*t), &n) && !n;
 }
 
-/* An expected end of a batch with all its three tasks. A batch has further ends
- * if a task ends before the next one is submitted. */
+/* An expected end of batch `id`, with three tasks. (The batch also ends with
+ * fewer tasks, if these end before the next task is submitted.) */
 struct cookie_end {
 	struct wait_rig *rig;
 	batch_id_t id;
 	uint64_t cookie;
 };
 
-/* Fetches ended batches until that end is among them. Returns false if it has not
- * been reported. */
+/* Fetches ended batches until the expected end is found, and stores its cookie.
+ * Returns false if it has not been reported yet. */
 static bool cookie_ended(struct cookie_end *end)
 {
 	struct te_ended ended = { .batch_id = 0 };
@@ -116,7 +116,7 @@ void wait_cookies(struct wait_rig *rig)
 
 /* --- batches that are filled again --------------------------------------- */
 
-/* Returns true if the file descriptor becomes readable within ms. */
+/* Returns true if `fd` becomes readable within `ms`. */
 static bool reuse_readable(int fd, unsigned int ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -141,8 +141,9 @@ static bool reuse_round(struct wait_rig *rig, batch_id_t id, int fd)
 	       !te_batch_reset(rig->engine, id);
 }
 
-/* Fetches the end of a batch, and checks its file descriptor, immediately after
- * the wait. */
+/* Runs one request and resets the batch. Returns true if, immediately after the
+ * wait, the file descriptor is readable and the end of the batch can be
+ * fetched. */
 static bool reuse_fetch(struct wait_rig *rig, batch_id_t id, int fd, size_t i)
 {
 	struct te_ended ended = { .batch_id = 0 };
@@ -174,7 +175,8 @@ static void reuse_fetches(struct wait_rig *rig, batch_id_t id, int fd)
 	ft_ok(i == REUSE_FETCHES, "end_can_be_fetched_when_wait_returns");
 }
 
-/* Resets a batch whose end was not fetched. */
+/* Checks that a batch which was reset before its end was fetched does not
+ * report this end. */
 static void reuse_unfetched(struct wait_rig *rig, batch_id_t id)
 {
 	struct te_ended ended[4];
@@ -224,7 +226,8 @@ void wait_reuse(struct wait_rig *rig)
 
 /* --- any of several batches ---------------------------------------------- */
 
-/* Starts writes in all batches and collects the ends. */
+/* Starts one write in each batch. Returns true if te_wait_any returns each
+ * batch once and all bytes arrive. */
 static bool any_round(struct wait_rig *rig, const batch_id_t *ids)
 {
 	batch_id_t left[REUSE_BATCHES];
@@ -253,7 +256,8 @@ static bool any_round(struct wait_rig *rig, const batch_id_t *ids)
 			    seq);
 }
 
-/* One batch is stuck, because the target is stopped; others end. */
+/* Checks te_wait_any with one batch (`ids[0]`) that cannot end, because its
+ * target is stopped, and others that end. */
 static void any_stuck(struct wait_rig *rig, const batch_id_t *ids)
 {
 	struct transfer_request own = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* The initiator and the target of ft_wait and ft_wait_cost. */
+/* Functions that start and use the initiator and the target of ft_wait and
+ * ft_wait_cost. */
 
 #include <string.h>
 
@@ -60,7 +61,8 @@ bool wait_works(struct wait_rig *rig)
 	return fx_job_free(&job) && good;
 }
 
-/* Posted slices, the lanes and the fence may each take MOONRAIL_FENCE_MS. */
+/* Posted slices, lanes and the fence may each take MOONRAIL_FENCE_MS, which is
+ * 500 ms. */
 unsigned int wait_end_ms(void)
 {
 	return fx_soon_ms(1500 + WAIT_SLACK_MS);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Replaces ft_zookeeper if the library was configured without ZooKeeper. */
+/* The program that replaces the tests of ft_zookeeper if the library was
+ * configured without ZooKeeper. It only reports that they are skipped. */
 #include "fabtests/common/ft_test.h"
 
 int main(void)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Engines that find each other through ZooKeeper, while servers and engines are
- * killed, stopped and replaced. With --bench it measures the time in which 10
- * processes register 1 000 segments, and the time to open a segment.
+ * Tests of engines that find each other through ZooKeeper, while servers and
+ * engines are killed, stopped and replaced. With the option --bench, the
+ * program measures instead how long 10 processes take to register 1 000
+ * segments, and how long opening a segment takes.
  */
 
 #include <stdio.h>
@@ -40,7 +41,7 @@ static void zk_secret(struct zk_rig *rig)
 	zk_opening(rig);
 }
 
-/* Runs the tests that need a shared secret. */
+/* Runs the tests in which the engines have a shared secret. */
 static void zk_run_secret(void)
 {
 	static const char text[] = "a secret of enough bytes\n";

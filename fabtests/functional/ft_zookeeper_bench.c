@@ -8,8 +8,9 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * Each process has BENCH_EACH engines, so that a segment costs as much as in a
- * cluster: a session, a control channel and a name registration.
+ * Each process has BENCH_EACH engines with one segment each. So a segment costs
+ * as much as in a cluster: a session, a control channel and a name
+ * registration.
  */
 
 #define BENCH_PROCESSES 10
@@ -29,8 +30,9 @@ static double bench_ms(uint64_t since)
 }
 
 /* Main function of a child process with the arguments "--bench-child CONN
- * FIRST". The child answers the line "go" with the time that each engine took
- * to start. When it reads the next line, it destroys the engines. */
+ * FIRST". After it has read the line "go", it starts the engines and prints the
+ * time that each took to start. When it reads the next line, it destroys the
+ * engines. */
 int zk_bench_child(int argc, char **argv)
 {
 	static transfer_engine_t engine[BENCH_EACH];

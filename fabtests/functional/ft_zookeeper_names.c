@@ -6,8 +6,9 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* Ownership of segment names: two processes that want the same name, and owners
- * that are killed, end, are stopped and are replaced. */
+/* Tests of the ownership of segment names: two processes that want the same
+ * name, and owners that are killed, end normally, are stopped, or are
+ * replaced. */
 
 static void claimed_twice(struct zk_rig *rig)
 {
@@ -44,15 +45,15 @@ static void killed_and_gone(struct zk_rig *rig)
 	slow = (unsigned int)(rig->slowest_ns / 1000000);
 	ft_diag("gone %u ms after the kill, session %d ms, slowest open %u ms",
 		ms, ZK_SESSION_MS, slow);
-	/* The servers check sessions once per tick of 100 ms; the remaining
-	 * 700 ms allow for the load. */
+	/* The servers check sessions every 100 ms. The remaining 700 ms allow
+	 * for load on the machine. */
 	ft_ok(good && ms <= fx_ms(ZK_SESSION_MS + 800) + 4 * slow,
 	      "a_killed_process_segment_goes_with_its_session");
 	fx_peer_drop(&target);
 }
 
-/* Ends a process with a signal. Its segment disappears at once, and not at the
- * end of its session. */
+/* Ends a process with a signal that it handles. Its segment must disappear at
+ * once, before its session would expire. */
 static void ended_gracefully(struct zk_rig *rig)
 {
 	struct fx_peer target;
@@ -73,8 +74,8 @@ struct zk_heir {
 	struct fx_peer *peer;
 };
 
-/* Returns true if a write reaches the new owner through the segment that was
- * opened while the previous owner lived. */
+/* Returns true if a write reaches the new owner of the name. The segment was
+ * opened while the name belonged to the previous owner. */
 static bool zk_heir_reached(void *arg)
 {
 	const struct zk_heir *h = arg;
@@ -103,7 +104,7 @@ static void killed_and_inherited(struct zk_rig *rig)
 	      "successor_is_reached_through_the_open_segment");
 	ft_diag("the successor is reached %u ms after the kill",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
-	/* Waits until the first owner's session has ended. */
+	/* Wait until the first owner's session has certainly expired. */
 	ft_ok(!zk_open_until(rig, "crown", false, 2 * ZK_SESSION_MS) &&
 	      zk_move(rig, h.seg, &heir),
 	      "the_first_ones_session_takes_nothing_with_it");
@@ -123,8 +124,8 @@ static bool zk_sleeper_is_gone(void *arg)
 }
 
 /*
- * Returns true if the name of a stopped process disappears in time. While the
- * name exists, an open waits for the process until
+ * Returns true if the name of a stopped process disappears in time. As long as
+ * the name exists, opening it waits for the process until
  * MC_HANDSHAKE_CONNECT_TIMEOUT, which is short here.
  */
 static bool zk_sleeper_expires(const struct zk_rig *rig)
@@ -159,9 +160,10 @@ static void stopped_past_its_session(struct zk_rig *rig)
 }
 
 /*
- * Returns true once a change of registrations fails because the name was lost.
- * For up to 250 ms after a registration, the published text refers to the
- * control channel, and a change returns 0 without a request to the store.
+ * Returns true if a change of the registered memory fails because the process
+ * has lost its name. The change is repeated: for up to 250 ms after a
+ * registration the node refers to the control channel, and a change returns 0
+ * without a request to the store.
  */
 static bool zk_refused_for_loss(struct fx_peer *p)
 {
@@ -202,8 +204,8 @@ static void stopped_and_replaced(struct zk_rig *rig)
 	fx_peer_stop(&second);
 }
 
-/* Initializes *own as a rig with an initiator that has MC_SLICE_TIMEOUT=3 and a
- * long fence timeout. */
+/* Starts another initiator *own, with MC_SLICE_TIMEOUT=3 and a fence timeout of
+ * 3 s. Returns true on success. */
 static bool zk_impatient(const struct zk_rig *rig, struct zk_rig *own)
 {
 	char *patient = strdup(getenv("MC_SLICE_TIMEOUT"));
@@ -222,8 +224,9 @@ static bool zk_impatient(const struct zk_rig *rig, struct zk_rig *own)
 }
 
 /*
- * Replaces a stopped owner while writes to it are posted. The stopped process
- * still exists, so the bytes in its sockets land when it is resumed.
+ * Replaces a stopped owner while writes to it are posted. Its sockets still
+ * hold bytes, which land when it is resumed. No byte of a FAILED task may land
+ * then; bytes of unfenced tasks may.
  */
 static void zk_deposed_amid_writes(struct zk_rig *own, struct fx_peer *first,
 				   segment_id_t seg)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef THREADED
-#define THREADED			/* declares the synchronous calls */
+/* Makes zookeeper.h declare the synchronous calls. */
+#define THREADED
 #endif
 #include <pthread.h>
 #include <stdio.h>
@@ -10,16 +11,17 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * A descriptor changes while the segment is being opened. With a shared secret
- * the initiator first reads the segment's node and then asks the target for the
- * descriptor; the target is stopped meanwhile. ZooKeeper notifies a watch only
- * once. If the initiator ignored that notification, it would see no later
- * change.
+ * Tests of a descriptor that changes while the segment is being opened. With a
+ * shared secret, the initiator first reads the segment's node, and then asks
+ * the target for the descriptor. The target is stopped meanwhile, and the node
+ * changes. ZooKeeper notifies a watch only once: if the initiator ignored this
+ * notification, it would not see any later change.
  */
 
 #define OPENING_TOUCHES 10
 #define OPENING_NAP_US 50000
-#define OPENING_TRIES 5		/* the target may answer too late */
+/* attempts; the target may be too late in some of them */
+#define OPENING_TRIES 5
 
 struct opening_call {
 	struct zk_rig *rig;
@@ -40,8 +42,8 @@ static bool opening_connected(void *zh)
 	return zoo_state(zh) == ZOO_CONNECTED_STATE;
 }
 
-/* Writes the unchanged contents to the segment's node, so that ZooKeeper
- * notifies the watches of the node. */
+/* Writes the present contents to the segment's node again, so that ZooKeeper
+ * notifies the watches of the node. Returns true on success. */
 static bool opening_touch(zhandle_t *zh, const char *name)
 {
 	char path[256], data[8192];
@@ -52,9 +54,10 @@ static bool opening_touch(zhandle_t *zh, const char *name)
 	       !zoo_set(zh, path, data, len, -1);
 }
 
-/* Opens the segment in a thread, with the target stopped, and writes the node
- * several times meanwhile. Returns true if all steps were possible; c->seg is
- * then the result of openSegment. */
+/* Opens the segment in a thread while the target is stopped, and writes the
+ * node several times before the target is resumed. Returns false if a step of
+ * the test was not possible. Otherwise the result of openSegment is in
+ * c->seg. */
 static bool opening_try(struct opening_call *c, struct fx_peer *target,
 			zhandle_t *zh)
 {
@@ -121,7 +124,8 @@ void zk_opening(struct zk_rig *rig)
 
 /* --- owners that are stopped ---------------------------------------------- */
 
-#define CROWD 6				/* more than the engine's workers */
+/* number of targets; more than the worker threads of an engine */
+#define CROWD 6
 
 struct crowd {
 	struct fx_peer stopped[CROWD], lively;
@@ -134,7 +138,8 @@ static void crowd_name(char name[16], int i)
 	snprintf(name, 16, "stopped-%c", 'a' + i);
 }
 
-/* Starts and opens all targets, and stops all of them except `lively`. */
+/* Starts all targets, opens their segments, and stops all targets except
+ * `lively`. Returns true on success. */
 static bool crowd_start(struct crowd *c, struct opening_call *lively)
 {
 	char name[16];
@@ -167,10 +172,10 @@ static bool crowd_touch(zhandle_t *zh)
 }
 
 /*
- * The descriptors of the stopped targets have changed, and only the targets
- * themselves can deliver them, so worker threads of the initiator wait for
- * them. The initiator must notice a change of the target that runs (`lively`)
- * long before those waits end.
+ * Tests a change of one descriptor while all worker threads are busy. The
+ * descriptors of the stopped targets have changed, and the worker threads of
+ * the initiator wait for these targets. The initiator must notice a change of
+ * the running target (`lively`) long before those waits end.
  */
 void zk_crowd(struct zk_rig *rig)
 {

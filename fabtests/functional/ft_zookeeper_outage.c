@@ -4,16 +4,18 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* Transfers and calls while servers are killed. */
+/* Tests of transfers and calls while servers are killed. */
 
-#define OUTAGE_MOVES 8	/* writes before, during and after the outage, each */
+/* number of writes in each phase: before, during and after the outage */
+#define OUTAGE_MOVES 8
 
 struct zk_new_target {
 	struct zk_rig *rig;
 	const char *name;
 };
 
-/* Returns true if the servers answer again, so that a segment can be opened. */
+/* Returns true if the segment can be opened, which shows that the servers
+ * respond again. */
 static bool zk_serves_again(void *arg)
 {
 	const struct zk_new_target *t = arg;
@@ -24,8 +26,8 @@ static bool zk_serves_again(void *arg)
 	return seg >= 0;
 }
 
-/* Checks that calls which need a server fail in time with a clear error, and
- * that the others succeed. */
+/* Tests calls during the outage. Those that need a server must fail in time
+ * with a clear error; the others must succeed. */
 static void zk_calls_meanwhile(struct zk_rig *rig, segment_id_t seg)
 {
 	static char more[65536];
@@ -75,7 +77,8 @@ void zk_outages(struct zk_rig *rig)
 		      zk_move(rig, zk_open(rig, "second"), &second),
 	      "new_segment_is_found_after_the_outage");
 	fx_peer_stop(&second);
-	/* Long before its session would end. */
+	/* This must happen long before the session of the process would
+	 * expire. */
 	ft_ok(zk_open_until(rig, "second", false, fx_soon_ms(2000)),
 	      "segment_of_an_ended_process_is_gone");
 	closeSegment(rig->engine, seg);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef THREADED
-#define THREADED			/* declares the synchronous calls */
+/* Makes zookeeper.h declare the synchronous calls. */
+#define THREADED
 #endif
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +12,15 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * Publication of registered memory: buffers that are newer than the descriptor
- * which a peer has read, publications that a worker makes after the call and
- * that fail, and te_probe_peer.
+ * Tests of the publication of registered memory: access to buffers that are
+ * newer than the descriptor which a peer has read, publications by a worker
+ * thread that fail after the call has returned, and te_probe_peer.
  */
 
 #define PUBLISH_PIECE	4096u
-#define PUBLISH_BURST	64	/* registrations in a row */
-#define PUBLISH_OPENED	8	/* registrations before the segment is opened */
+#define PUBLISH_BURST	64	/* number of registrations without a pause */
+/* number of registrations before the initiator opens the segment */
+#define PUBLISH_OPENED	8
 #define PUBLISH_TRIES	10
 
 static bool publish_reg(struct fx_peer *peer, unsigned int i)
@@ -71,10 +73,10 @@ static void publish_burst(struct zk_rig *rig)
 
 /* --- a publication that fails after the call ------------------------------ */
 
-/* Registers three buffers, the third one while the server is stopped. The call
- * publishes the first buffer. The second call publishes a reference to the
- * control channel. A worker publishes the third buffer later, so that call
- * succeeds without the server. */
+/* Registers three buffers. The first call publishes the first buffer. The
+ * second call publishes a reference to the control channel. A worker thread
+ * publishes the third buffer later, so the third call succeeds although the
+ * server is stopped. Returns true if it does. */
 static bool publish_deferred(struct zk_rig *rig, struct fx_peer *peer)
 {
 	bool good;
@@ -85,8 +87,9 @@ static bool publish_deferred(struct zk_rig *rig, struct fx_peer *peer)
 		ft_zk_pause(&rig->zk, 0);
 		if (good && publish_reg(peer, 2))
 			return true;
-		/* On a busy machine the worker may publish the second buffer
-		 * before the third call, which then needs the server. */
+		/* On a busy machine the worker thread may publish the second
+		 * buffer before the third call. The third call then needs the
+		 * server and fails. */
 		ft_diag("%s", peer->text);
 		ft_zk_resume(&rig->zk, 0);
 		for (unsigned int n = 0; n < 3; n++)
@@ -109,7 +112,8 @@ struct publish_node {
 	unsigned int buffers;
 };
 
-/* Returns true if the node in the store lists that many buffers itself. */
+/* Returns true if the node in the store itself lists the expected number of
+ * buffers. */
 static bool publish_listed(void *arg)
 {
 	const struct publish_node *n = arg;
@@ -171,7 +175,7 @@ static bool publish_says(const char *text, const char *hint)
 	return strstr(err.text, text) && strstr(err.hint, hint);
 }
 
-/* Starts another engine at the port of one that was killed, and calls
+/* Starts another engine at the port of a killed one, and checks the results of
  * te_probe_peer for both names. */
 static void publish_probe_port(struct zk_rig *rig, const char *name,
 			       struct fx_peer *dead)
@@ -187,8 +191,9 @@ static void publish_probe_port(struct zk_rig *rig, const char *name,
 	if (!ft_ok(fx_peer_start(&heir, ZK_MEM, "FX_NAME=heir", low, high, NULL),
 		   "a_process_of_another_name_has_its_port"))
 		return;
-	/* If the node lists no buffers, the engine first asks that port for the
-	 * descriptor, and the other process answers "no such segment". */
+	/* If the node lists no buffers, the engine asks the process at that
+	 * port for the descriptor. This other process replies "no such
+	 * segment". */
 	ft_ok(te_probe_peer(rig->engine, name, -1) == -104 &&
 	      publish_says(name, "another process has its port"),
 	      "probe_of_a_peer_whose_port_is_another_s_is_rejected");
@@ -202,7 +207,8 @@ static void publish_probe(struct zk_rig *rig)
 	struct fx_peer target;
 	uint64_t from;
 
-	/* With a long session its nodes remain after the kill. */
+	/* With a long session timeout the nodes of the target remain after the
+	 * kill. */
 	if (!ft_ok(zk_target_for(&target, "probed", ZK_LONG_SESSION_MS),
 		   "a_target_publishes"))
 		return;
@@ -228,8 +234,8 @@ static void publish_probe(struct zk_rig *rig)
 
 #define PUBLISH_SCRAP	2048u
 
-/* Calls te_probe_peer for a target with more buffers than its node has room
- * for, so that the node refers to the control channel. */
+/* Checks te_probe_peer for a target with so many buffers that its node does not
+ * list them but refers to the control channel. */
 static void publish_probe_head(struct zk_rig *rig)
 {
 	struct fx_peer target;

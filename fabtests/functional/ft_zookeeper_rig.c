@@ -5,8 +5,9 @@
 
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* Creates the initiator; ft_wait_until() repeats it. A server that has just
- * started may be slower than the timeout of a hasty initiator. */
+/* Creates the initiator. Returns false if this fails; ft_wait_until() then
+ * calls the function again. A server that has just started may be slower than
+ * the timeout of a hasty initiator. */
 static bool zk_initiator(void *arg)
 {
 	struct zk_rig *rig = arg;

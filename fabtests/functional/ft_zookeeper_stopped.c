@@ -5,23 +5,26 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * A server that is stopped. The connection to it stays open and it does not
- * answer, so every call that needs it waits until its deadline. Transfers are
- * not delayed, neither before the client notices the loss nor after it.
+ * Tests of a stopped ZooKeeper server. The connection to it remains open, but
+ * it does not reply. Every call that needs the server must wait until its
+ * deadline. Transfers must not be delayed, neither before the ZooKeeper client
+ * notices the loss nor after it.
  */
 
 #define STOPPED_BLOCK 65536
-#define STOPPED_MOVES 20	/* minimum of writes during a call that waits */
+/* number of writes that must finish during a call that waits for the server */
+#define STOPPED_MOVES 20
 
-/* A call that is being measured. */
+/* The measurement of one call. */
 struct stopped_call {
 	struct zk_mover *mover;
-	uint64_t from;		/* time at which the call began, ns */
-	uint32_t moves;		/* writes finished by then */
+	uint64_t from;		/* time at which the call began */
+	uint32_t moves;		/* number of writes that had finished when the
+				 * call began */
 };
 
-/* Returns the time limit of a call that waits for the server, ms. A call may
- * first have to wait for another one. */
+/* Returns the time limit for a call that waits for the server, in ms. The call
+ * may have to wait for another such call first. */
 static unsigned int stopped_limit_ms(void)
 {
 	return 2 * zk_hasty_ms() + fx_ms(2000);
@@ -37,7 +40,8 @@ static struct stopped_call stopped_begin(struct zk_mover *m)
 	return c;
 }
 
-/* Checks the duration of the call, and that the writes continued during it. */
+/* Checks that the call ended within `limit_ms`. If it took long, checks also
+ * that STOPPED_MOVES writes finished meanwhile. */
 static void stopped_end(const struct stopped_call *c, const char *what,
 			unsigned int limit_ms)
 {
@@ -50,7 +54,8 @@ static void stopped_end(const struct stopped_call *c, const char *what,
 	      "transfers_go_on_beside_%s", what);
 }
 
-/* Checks that calls which need no server return at once. */
+/* Checks that calls which need no server return in less than half of
+ * zk_hasty_ms(). */
 static void stopped_at_once(struct zk_mover *m)
 {
 	struct stopped_call c = stopped_begin(m);
@@ -89,8 +94,8 @@ static void stopped_calls(struct zk_mover *m, void *published)
 	stopped_end(&c, "looking_a_name_up", stopped_limit_ms());
 }
 
-/* Resumes the server, and checks that the memory which was unregistered
- * meanwhile is no longer registered. */
+/* Resumes the server. Checks that the memory which was unregistered while the
+ * server was stopped is no longer published. */
 static void stopped_resumed(struct zk_rig *rig, void *published)
 {
 	segment_id_t seg;
@@ -125,7 +130,7 @@ void zk_stopped(struct zk_rig *rig)
 		   "a_segment_is_found_and_written"))
 		return;
 	ft_zk_pause(&rig->zk, 0);
-	/* Opening the segment again needs no server. */
+	/* The segment is open, so opening it again needs no server. */
 	ft_ok(openSegment(rig->engine, "target") == seg &&
 		      !closeSegment(rig->engine, seg),
 	      "open_segment_is_opened_again_without_the_server");

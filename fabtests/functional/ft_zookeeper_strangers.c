@@ -7,8 +7,8 @@
 
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* Processes without the secret or the credentials that the other processes
- * have. */
+/* Tests of processes without the shared secret or the ZooKeeper credentials of
+ * the other processes. */
 
 static bool strangers_file(char path[64], const char *text)
 {
@@ -23,7 +23,7 @@ static bool strangers_file(char path[64], const char *text)
 }
 
 /* Creates an engine with all transports, kernel copies included, and registers
- * mem. Returns NULL on failure. */
+ * `mem`. Returns NULL on failure. */
 static transfer_engine_t strangers_engine(const char *conn, const char *name,
 					  const struct fx_buf *mem)
 {
@@ -49,8 +49,9 @@ static bool strangers_move(struct zk_rig *rig, transfer_engine_t e,
 	return moved && fx_buf_check(&target->mem, 0, FX_MIB, seq);
 }
 
-/* Imports the descriptor that the target has exported to the second half of its
- * memory. Returns the segment, or -1. */
+/* Opens the segment whose descriptor (of `size` bytes) the target has exported
+ * to the second half of its memory. Returns the segment id, or -1 on
+ * failure. */
 static segment_id_t strangers_import(transfer_engine_t e,
 				     struct fx_peer *target, int size)
 {
@@ -110,8 +111,8 @@ static transfer_engine_t strangers_engine_as(const char *file,
 	return e;
 }
 
-/* Tests MOONRAIL_ZK_AUTH_FILE. The rig's own chroot was created without
- * credentials; the chroot "/closed" is created with them. */
+/* Tests MOONRAIL_ZK_AUTH_FILE. The chroot of *rig was created without
+ * credentials, and the chroot "/closed" is created with them. */
 static void strangers_with_credentials(struct zk_rig *rig, const char *file)
 {
 	char conn[192], own[96], meta[224];

@@ -9,9 +9,9 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * ZooKeeper reports a change that cannot be read. With a shared secret the
- * descriptor must be read from the target, and for a while this process cannot
- * open a socket for that.
+ * Tests a change that ZooKeeper reports and that the initiator cannot read.
+ * With a shared secret it must read the descriptor from the target, but for a
+ * while it cannot open a socket.
  */
 
 struct unread_look {
@@ -27,7 +27,7 @@ static bool unread_nothing_left(void *arg)
 	return !te_segment_buffers(l->rig->engine, l->seg, NULL, 0, &n) && !n;
 }
 
-/* Returns true once something was logged. */
+/* Returns true if at least one message was logged. */
 static bool unread_logged(void *arg)
 {
 	const int *fd = arg;
@@ -36,8 +36,8 @@ static bool unread_logged(void *arg)
 	return !fstat(*fd, &st) && st.st_size > 0;
 }
 
-/* Lowers the limit of file descriptors, so that no new one can be opened. Saves
- * the previous limit in *old. */
+/* Lowers the limit of file descriptors so that no new one can be opened. Saves
+ * the previous limit in *old. Returns true on success. */
 static bool unread_starve(struct rlimit *old)
 {
 	int fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
@@ -52,7 +52,8 @@ static bool unread_starve(struct rlimit *old)
 }
 
 /* Makes the target unregister its memory while this process cannot open a
- * socket. Returns true once the attempt to read the change was logged. */
+ * socket. Returns true when this process has logged a failed attempt to read
+ * the change. */
 static bool unread_change(struct fx_peer *target)
 {
 	int log = memfd_create("log", MFD_CLOEXEC);
