@@ -70,8 +70,8 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-/* Clears the pointers to the place in the connections that have it or had
- * it. */
+/* Clears the pointers to the place in the connection that has it and in the one
+ * that had it. */
 static void cache_unhold(struct rail_cache_slot *slot)
 {
 	if (slot->conn)
@@ -106,7 +106,8 @@ static uint32_t cache_spare(const struct rail_cache *c)
 }
 
 /* Returns the number of places that may be assigned. If the lane has had
- * leftovers, some places are reserved for them. */
+ * leftovers, some of the places are reserved for further leftovers and are not
+ * counted. */
 static uint32_t cache_places(const struct rail_cache *c)
 {
 	if (!__atomic_load_n(&c->wears, __ATOMIC_RELAXED))
@@ -402,8 +403,8 @@ static bool cache_off_route(const struct rail *rail,
 	       !rail->dp->settings->sched.path_roundrobin;
 }
 
-/* Makes rail_cache_tidy() check the connection later if the connection is
- * off-route. */
+/* If the connection is off-route, makes rail_cache_tidy() run later, which
+ * checks all off-route connections. */
 static void cache_note_off_route(const struct rail_lane *lane,
 				 const struct rail_conn *conn)
 {
@@ -645,8 +646,8 @@ void rail_cache_close(struct rail_lane *lane)
 		__atomic_fetch_sub(&c->nclosing, 1, __ATOMIC_RELAXED);
 		rail_sched_leave(dp);
 		which.fd = -1;
-		/* a connection of an older lane generation ends with that
-		 * lane */
+		/* a connection of an older lane generation was closed with its
+		 * endpoint */
 		left = lane->ep && slot->lane_gen == lane->gen &&
 		       !cache_close_one(lane, slot, &which);
 		rail_sched_enter(dp);

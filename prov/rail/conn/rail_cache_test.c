@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests the endpoint cache: one data plane writes to many others, all in this
- * process, with fewer connections than targets. */
+ * process, with a limit of connections that is below the number of targets. */
 
 #include <dirent.h>
 #include <netinet/in.h>

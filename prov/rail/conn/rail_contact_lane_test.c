@@ -56,7 +56,8 @@ static enum rail_contact_lane_state contact_is(struct test_plane *p)
 	return (enum rail_contact_lane_state)contact_rail(p)->contact.state;
 }
 
-/* Does the work of the progress thread for the lanes, but not for the peers. */
+/* Does one iteration of the progress thread's work for the lanes, but not for
+ * the peers. */
 static void contact_lanes(struct test_plane *p)
 {
 	struct rail *rail = contact_rail(p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cuts connections of a lane: one that has been evicted from the endpoint
- * cache, or all of them before the endpoint is closed.
+ * Cuts connections of a lane: a connection that was evicted from the endpoint
+ * cache, or all connections before the endpoint is closed.
  *
  * Some providers that use sockets cannot safely close an endpoint while
  * operations are under way. libfabric 1.17's tcp frees a half-received read
@@ -240,7 +240,7 @@ static void cut_socket(const struct tei_socket *found, void *arg)
 		net->cut(fd);
 }
 
-/* Searches the sockets that the file descriptor watches. */
+/* Calls cut_socket for each socket that the epoll descriptor fd watches. */
 static void cut_watched(int fd, struct cut *c)
 {
 	tei_world->net.sockets(fd, 0, cut_socket, c);

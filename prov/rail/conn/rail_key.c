@@ -396,7 +396,8 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 	struct rail_draining *d;
 	struct rail_rkey *k;
 
-	/* the keys of a region may have been added in several parts */
+	/* a region may have several remote keys, one for each part that KEY_REP
+	 * described */
 	while ((k = key_by_id(peer, id)))
 		key_withdraw(peer, k);
 	d = key_draining(peer, id);

@@ -30,7 +30,7 @@
 
 #define LOSS_GATHER_NS	(50 * TEI_NS_PER_MS)
 #define LOSS_AGAIN_NS	TEI_NS_PER_SEC
-/* Size of the text with the names of the rails, bytes. */
+/* Size of the buffer for the names of the rails, bytes. */
 #define LOSS_NAMES 400
 
 void rail_loss_add(struct tei_rail_peer *p, const struct rail *rail, int err,

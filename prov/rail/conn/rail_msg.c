@@ -136,7 +136,7 @@ static const struct rail_op_handler msg_op = {
 
 /* --- posting ------------------------------------------------------------- */
 
-/* The result of msg_admit. */
+/* What msg_admit found out about a connection. */
 struct msg_conn {
 	bool busy; /* slices are in flight on the
 		    * connection */

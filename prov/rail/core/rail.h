@@ -43,14 +43,14 @@ struct rail_opening {
 	bool under_way;			/* atomic: the opening has begun, and
 					 * the progress thread has not collected
 					 * its result yet */
-	bool over;			/* atomic: the opener thread is done:
-					 * the lane is open, or the opening has
-					 * failed */
+	bool over;			/* atomic: the opener thread has
+					 * finished: the lane is open, or the
+					 * opening has failed */
 	struct tei_err err;		/* if the opening has failed: the
 					 * error */
 };
 
-/* Which endpoint listens at the contact address of a rail
+/* States of a rail's contact address: which endpoint listens there
  * (rail_contact_lane.c). */
 enum rail_contact_lane_state {
 	RAIL_CONTACT_LANE_LEFT,	  /* no endpoint listens there, and none must be
@@ -121,9 +121,10 @@ struct rail_fab {
 	struct fid_fabric *fabric;
 	struct fid_domain *tx_domain;	/* domain of each tx lane that has no
 					 * domain of its own */
-	struct fid_domain *rx_domain;	/* domain of the rx lane; the same as
-					 * tx_domain if the provider's domains
-					 * are expensive */
+	struct fid_domain *rx_domain;	/* domain of the rx lane. It is also the
+					 * tx_domain if registering memory twice
+					 * is costly, or if the rail can access
+					 * GPU memory */
 	uint64_t mr_mode;
 	struct fid_fabric *contact_fabric; /* fabric of the contact lane;
 					    * guarded, like contact_domain, by
@@ -166,7 +167,7 @@ struct rail_send {
 					 * "free" */
 };
 
-/* The window of a rail and its measured rate. Atomic. */
+/* The window of a rail and its measured rate. All members are atomic. */
 struct rail_load {
 	uint64_t inflight_max, window;
 	uint64_t window_max;
@@ -205,9 +206,9 @@ struct rail_bulk {
 					 * the one before */
 	uint64_t taken;			/* bytes of bulk data cut in this
 					 * accounting round */
-	uint64_t turn_ns;		/* start of the accounting round, ns (a
-					 * time that a lane recorded in
-					 * rate.served_ns) */
+	uint64_t turn_ns;		/* start of the accounting round, ns:
+					 * the value of a lane's
+					 * rate.served_ns */
 };
 
 /*
@@ -217,7 +218,7 @@ struct rail_bulk {
 struct rail_link {
 	uint32_t state;			/* state of the rail: enum
 					 * te_rail_state */
-	bool down;			/* the rail's interface has no
+	bool down;			/* the rail's network interface has no
 					 * carrier */
 	bool lost;			/* an endpoint of the rail could not be
 					 * opened again */

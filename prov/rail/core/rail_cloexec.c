@@ -9,10 +9,10 @@
  * object itself, the file descriptors that it watches, and those that nested
  * epoll descriptors watch, as listed in /proc/self/fdinfo (proc(5)). A number
  * in that list may have been closed and opened again for another file. kcmp(2)
- * tells whether a number still is the watched file. If the kernel refuses kcmp,
- * the inode is compared instead, which is possible only for sockets that the
- * lane's own wait object watches; all other file descriptors are left alone. So
- * a file descriptor of the application is never marked.
+ * compares the file of a number with the watched file. If the kernel refuses
+ * kcmp, the inode is compared instead, which is possible only for sockets that
+ * the lane's own wait object watches; all other file descriptors are left
+ * alone. So a file descriptor of the application is never marked.
  *
  * libfabric opens and closes the file descriptors of a lane in calls that hold
  * the lane's lock. The lists are read without that lock, because they may be
@@ -118,7 +118,7 @@ static void cloexec_mark(struct cloexec *c, const struct cloexec_fd *f)
 }
 
 /* Sets close-on-exec on the file descriptors that the epoll descriptor watches.
- * Does nothing if epoll is a file of another type. */
+ * Does nothing if "epoll" is not an epoll descriptor. */
 static void cloexec_watched(struct cloexec *c, int epoll,
 			    const struct cloexec_fd *parent, int depth)
 {

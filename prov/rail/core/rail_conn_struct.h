@@ -21,7 +21,8 @@ struct tei_rail_peer;
 
 /*
  * A connection: a tx lane and a remote rail. Owned by the peer. The two slots
- * of the tx lane share the connection; it always belongs to the active slot.
+ * of the tx lane share this object, which always describes the connection of
+ * the active slot.
  */
 struct rail_conn {
 	/* fixed */
@@ -30,8 +31,8 @@ struct rail_conn {
 					 * peer->remotes */
 
 	/* guarded by the lock of the active lane */
-	uint32_t lane_gen, remote_serial; /* generation of the lane and serial
-					   * of the remote rail for which
+	uint32_t lane_gen, remote_serial; /* lane generation and
+					   * rail_remote.serial for which
 					   * fi_addr is valid */
 	fi_addr_t fi_addr;
 	bool ready;			/* fi_addr is valid for lane_gen and
@@ -108,9 +109,10 @@ struct rail_conn {
 					 * connection and not completed */
 	struct rail_cache_slot *slot;	/* the connection's place in the
 					 * endpoint cache, or NULL */
-	struct rail_cache_slot *leaving; /* place on the cache's closing list,
-					  * if the connection was evicted and
-					  * must still be closed; or NULL */
+	struct rail_cache_slot *leaving; /* if the connection was evicted and
+					  * must still be closed: its former
+					  * place, on the cache's closing list;
+					  * otherwise NULL */
 	struct tei_list wait_link;	/* in rail_cache.waiting, or unlinked */
 };
 

@@ -4,7 +4,8 @@
 
 /*
  * The data plane object and its locks. docs/GLOSSARY.md defines the terms,
- * docs/LOCKING.md the order of dp->admin, lane->lock and dp->sched.
+ * docs/LOCKING.md the order in which dp->admin, lane->lock and dp->sched are
+ * acquired.
  *
  * In comments on fields, "thread:" marks a field that only the progress thread
  * uses, "atomic:" a field that is also read without the lock that guards its
@@ -13,8 +14,8 @@
  * thread may call the function.
  *
  * Only the progress thread runs the control state machines (hello, keys, fence,
- * revocation). State of these machines that other threads read is guarded by
- * dp->sched.
+ * revocation). dp->sched guards those fields of the state machines that other
+ * threads read.
  */
 
 #include <pthread.h>
@@ -130,8 +131,8 @@ struct rail_dp_devices {
 		char name[RAIL_FAILED_MAX][64];
 		uint32_t n;
 	} failed;
-	uint64_t seen;			/* guarded by admin: hash of the
-					 * interfaces at the last
+	uint64_t seen;			/* guarded by admin: hash of the list of
+					 * interfaces at the last call of
 					 * tei_rail_dp_devices_changed */
 	bool warned_full;		/* guarded by admin: a refresh has
 					 * logged that no further rail can be
@@ -157,9 +158,9 @@ struct rail_dp_peers {
 	uint64_t sessions;		/* number of the newest session that
 					 * this process has given to a peer */
 	uint32_t table;			/* version of the local rail table */
-	struct tei_list list;		/* all peers; the peer that has been
-					 * silent longest is the first,
-					 * approximately */
+	struct tei_list list;		/* list of all peers; roughly, those
+					 * that have been silent longest come
+					 * first */
 	uint32_t n;
 	struct tei_log_limit limit;
 	uint32_t nunauthenticated;	/* number of unauthenticated peers,
@@ -174,11 +175,12 @@ struct rail_dp_peers {
 	uint32_t nresolvers;		/* number of resolvers */
 };
 
-/* Time limits. Fixed; unit tests change them. */
+/* Time limits. Fixed, but unit tests change them. */
 struct rail_dp_times {
-	uint64_t bye_ns;		/* time limit for sending BYE; the same
-					 * time again is the limit for its
-					 * completion */
+	uint64_t bye_ns;		/* time limit of sending BYE to all
+					 * peers; afterwards, tear-down waits
+					 * for at most the same time until the
+					 * messages have been sent */
 	uint64_t stuck_ns;		/* a task that names a rail may use any
 					 * rail after this time without progress
 					 * of the task and of the named rail */
@@ -190,7 +192,8 @@ struct rail_dp_times {
 /* The tasks and slices of all peers. Guarded by dp->sched, except "turn", which
  * is atomic. */
 struct rail_dp_tasks {
-	struct tei_list active;		/* peers with slices to post */
+	struct tei_list active;		/* list of the peers with slices to post
+					 * (active list) */
 	uint32_t nactive;		/* atomic: number of entries of
 					 * "active" */
 	bool stirred;			/* tasks were submitted since the last
@@ -201,7 +204,7 @@ struct rail_dp_tasks {
 	uint32_t nheld;			/* atomic: number of tasks that are
 					 * unfinished, or finished but not yet
 					 * handed back to the caller */
-	struct tei_list slices;		/* free slices */
+	struct tei_list slices;		/* list of free slices */
 	struct rail_slice_chunk *chunks;
 	uint32_t turn;			/* counter; modulo the number of rails,
 					 * it is the index of the rail that is
@@ -254,8 +257,8 @@ struct rail_dp_callers {
 
 /* The off-route connections (conn/rail_cache.c). */
 struct rail_dp_off_route {
-	bool any;			/* an off-route connection has a
-					 * place in a cache */
+	bool any;			/* an off-route connection may have a
+					 * place in an endpoint cache */
 	uint64_t tidy_ns;		/* earliest time of the next check of
 					 * off-route connections, ns */
 };
@@ -274,8 +277,8 @@ struct tei_rail_dp {
 	struct rail_dp_devices devices;
 	struct rail_dp_thread thread;
 
-	struct tei_mutex admin;		/* held while rails are opened and
-					 * memory is registered */
+	struct tei_mutex admin;		/* mutex that is held while rails are
+					 * opened and memory is registered */
 	struct rail *rails[TEI_RAIL_MAX]; /* an entry never changes
 					   * once it is set */
 	uint32_t nrails;		/* atomic: number of entries of

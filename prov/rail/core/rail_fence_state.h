@@ -31,8 +31,8 @@ enum rail_fence_state {
 /* Embedded in struct rail_remote. Guarded by dp->sched. */
 struct rail_fence {
 	enum rail_fence_state state;
-	uint32_t gen;	   /* the fence covers lane generations up
-			    * to this one */
+	uint32_t gen;	   /* lane generation to be fenced; the fence covers
+			    * older ones too */
 	uint32_t tries;	   /* number of FENCE messages sent since the fence was
 			    * requested, or since the peer's last silence ended
 			    * if that was later */

@@ -3,7 +3,7 @@
 #define TEI_PROV_RAIL_CORE_RAIL_HANDLER_H
 
 /*
- * What a lane reports to the layers above it.
+ * The functions by which a lane reports to the layers above it.
  *
  * The operations posted on one endpoint have different owners: the scheduler's
  * slices, messages on a connection, messages on the reverse path, and receive
@@ -33,7 +33,7 @@ struct tei_rail_peer;
 /* All functions are called with lane->lock held. */
 struct rail_op_handler {
 	/* Handles the completion of n operations, which all have this handler.
-	 * entry: their completions. */
+	 * entry: array of the n completions. */
 	void (*complete)(struct rail_lane *lane,
 			 const struct fi_cq_msg_entry *entry, int n,
 			 struct rail_done *done);
@@ -69,18 +69,17 @@ void rail_lane_repost(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* Calls the abort handler of each slice in "aborted", the list of the slices
  * that were posted on a lane which has been closed. Acquires dp->sched. */
 void rail_op_abort_all(struct tei_rail_dp *dp, struct tei_list *aborted);
-/* Counts and logs an error completion. what: the operation, such as "write to".
- * peer: the peer of the operation, or NULL. text: the provider's description.
- */
+/* Counts and logs an error completion. what: text for the operation, such as
+ * "write to". peer: the peer of the operation, or NULL. text: the provider's
+ * description. */
 void rail_lane_log_error(struct rail_lane *lane,
 			 const struct fi_cq_err_entry *err,
 			 enum tei_log_level level, const char *what,
 			 struct tei_rail_peer *peer, const char *text);
-/* Handles the messages that were deferred to the progress thread. Progress
- * thread. */
+/* Handles the deferred control messages of the lane. Progress thread. */
 void rail_lane_handle_deferred(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
-/* Discards the deferred messages. Progress thread. */
+/* Discards the deferred control messages of the lane. Progress thread. */
 void rail_lane_drop_deferred(struct rail_lane *lane);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_HANDLER_H */

@@ -38,7 +38,8 @@ struct tei_err;
 #define RAIL_RX_SIZE		((size_t)RAIL_RX_DEPTH * RAIL_MSG_MAX)
 #define RAIL_CQ_BATCH		32	/* limit of the completions that are
 					 * read at a time */
-#define RAIL_LANE_SLOTS		2	/* one active and one retired lane */
+#define RAIL_LANE_SLOTS		2	/* slots of a tx lane: one of them is
+					 * active while the other one drains */
 
 enum rail_lane_state {
 	RAIL_LANE_CLOSED,	/* no endpoint */
@@ -84,8 +85,8 @@ struct rail_lane_fids {
 /* Totals of the slices that a lane has completed since it was created.
  * Atomic. */
 struct rail_lane_done {
-	uint64_t tx_bytes, rx_bytes, slices; /* payload written and read, bytes;
-					      * number of slices */
+	uint64_t tx_bytes, rx_bytes, slices; /* payload written, payload read,
+					      * bytes; number of slices */
 };
 
 /*
@@ -112,11 +113,10 @@ struct rail_lane_rate {
 					 * rail_slice.seq is at most
 					 * stuck_posts */
 	uint64_t stuck_bulk;		/* stuck bytes that are bulk data */
-	struct rail_slice *alone;	/* slice that was posted when the lane
-					 * was idle, and whose duration is being
-					 * measured; or NULL. Used for
-					 * comparison only, never
-					 * dereferenced */
+	struct rail_slice *alone;	/* slice that was posted on the idle
+					 * lane and whose duration is being
+					 * measured, or NULL. The pointer is
+					 * only compared, never dereferenced */
 	uint64_t alone_ns;		/* time at which the slice "alone" was
 					 * posted */
 };
@@ -137,8 +137,9 @@ struct rail_lane_recv {
 
 /* The last check for stalls (health/rail_stall.c). Guarded by lane->lock. */
 struct rail_lane_check {
-	struct rail_slice *head;	/* oldest posted slice at the last check
-					 * for stalls */
+	struct rail_slice *head;	/* at the last check for stalls: the
+					 * slice that had been posted for the
+					 * longest time */
 	uint64_t moves;			/* at the last check: progress counter
 					 * (rail_conn.moves) of the connection
 					 * of "head" */
@@ -227,9 +228,8 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
  * generations of a lane. */
 bool rail_lane_receives(const struct rail_lane *lane);
 
-/* Returns true if the lane's file descriptor will report everything that
- * arrives from now on, so that a thread may sleep on it. Returns false if
- * something has arrived. */
+/* Returns true if a thread may sleep on the lane's file descriptor: nothing has
+ * arrived yet, and the file descriptor will report whatever arrives. */
 bool rail_lane_sleep_ready(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* Returns the fabric of the lane's queues. lane->lock is held. */
@@ -295,8 +295,9 @@ bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info);
  * -FI_EADDRNOTAVAIL. */
 int rail_ports_set(const struct rail_lane *lane, struct fi_info *info);
 
-/* Returns true if opening the lane failed because its port was taken meanwhile,
- * and another port must be tried. */
+/* Returns true if the lane must be opened again at another port: opening it has
+ * failed with the error "ret" because its port is in use. tries: number of
+ * attempts that have failed before this one. */
 bool rail_ports_again(const struct rail_lane *lane, int ret, uint32_t tries);
 
 /* Writes a hint to "hint" if the error "ret" means that opening a lane failed

@@ -29,8 +29,8 @@ uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr)
 
 /* --- NUMA ranges --------------------------------------------------------- */
 
-/* Creates one NUMA range for each part of the location that lies on its own
- * NUMA node. */
+/* Creates the NUMA ranges of the region: one for each part that its location
+ * names, or a single one if the location names no parts. */
 static int mr_make_numa_ranges(struct tei_rail_mr *mr)
 {
 	char name[TEI_TOPO_NAME];

@@ -80,9 +80,9 @@ enum rail_mr_state {
 	RAIL_MR_REVOKING,		/* being unregistered: no new task may
 					 * use the region, and peers get no keys
 					 * of it */
-	RAIL_MR_CLOSED,			/* unregistered on all rails; set while
-					 * dp->admin is held in addition to
-					 * dp->sched */
+	RAIL_MR_CLOSED,			/* unregistered on all rails; the state
+					 * is set while dp->admin is held in
+					 * addition to dp->sched */
 };
 
 /*
@@ -121,7 +121,8 @@ struct tei_rail_mr {
 	uint64_t *holders;		/* incarnations of the key holders */
 	uint32_t nholders, holders_cap;
 	uint32_t holders_left;		/* in state REVOKING: number of key
-					 * holders that have not answered */
+					 * holders that have not answered REVOKE
+					 * yet */
 	bool lost;			/* the data plane has freed a peer
 					 * object whose process may still hold a
 					 * key of the region */
@@ -264,7 +265,8 @@ static inline uint64_t rail_mr_room(const struct tei_rail_mr *mr,
 	return (((off >> part->shift) + 1) << part->shift) - off;
 }
 
-/* Returns the READY region that contains [addr, addr + len), or NULL. */
+/* Returns the region that contains [addr, addr + len), or NULL if there is none
+ * or its state is not READY. */
 struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 				 uint64_t len) TEI_REQUIRES(rail_sched_held);
 

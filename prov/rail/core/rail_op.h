@@ -7,9 +7,10 @@
  * tasks that end and messages that arrive while a lock is held.
  *
  * A slice is posted a second time only after its first posting was fenced. So
- * no slice is in flight twice, and COMPLETED needs no further proof. A slice no
- * longer touches local memory once its completion (good or bad) was read, or
- * once the lane that carried it was closed.
+ * no slice is in flight twice, and a task is COMPLETED as soon as all its
+ * slices have completed once. A slice no longer accesses local memory after its
+ * completion (success or error) was read, or after the lane that carried it was
+ * closed.
  *
  * A task ends only when none of its slices is posted or awaits a fence, or when
  * the data plane has stopped waiting for the fence. In the latter case the task
@@ -49,7 +50,7 @@ struct rail_op {
  * One posted operation: a part of a task, or several adjacent small tasks. The
  * memory belongs to dp->tasks.slices (free list). A slice in use is owned by
  * exactly one of: lane->posted (lane lock), peer->tasks.retry,
- * peer->tasks.awaiting_fence (sched lock), the stack of a thread that is
+ * peer->tasks.awaiting_fence (sched lock), a local variable of a thread that is
  * posting.
  */
 struct rail_slice {

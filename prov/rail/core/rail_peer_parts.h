@@ -38,8 +38,8 @@ struct rail_peer_routes {
 	int16_t route[TEI_RAIL_MAX];	/* route of each local rail: index into
 					 * peer->remotes; -1 if the rail has no
 					 * route */
-	bool ranked;			/* the remote rails differ in rank for
-					 * some of the peer's memory */
+	bool ranked;			/* for some of the peer's memory, the
+					 * ranks of the remote rails differ */
 	bool choice;			/* rail_select_remote must select the
 					 * remote rail of each slice */
 	bool changed;			/* a log line about the routes is due */
@@ -80,8 +80,9 @@ struct rail_peer_tasks {
 	uint32_t queued;
 	struct tei_list live;		/* unfinished tasks in the order of
 					 * submission */
-	uint64_t moved_ns;		/* time of the last completion, or of
-					 * the first task after an idle time */
+	uint64_t moved_ns;		/* time of the last completion; if no
+					 * task was unfinished since then, time
+					 * of the next submission */
 	uint64_t still_ns;		/* last time at which MC_SLICE_TIMEOUT
 					 * ended a task */
 	struct tei_list retry;		/* slices to be posted again (retry
@@ -142,8 +143,8 @@ struct rail_peer_probes {
 	uint64_t pongs[RAIL_PONGS];	/* numbers of the probes that must be
 					 * answered */
 	uint32_t npongs;
-	bool pong;			/* a PING without a number
-					 * must be answered */
+	bool pong;			/* a PING with number 0 must be
+					 * answered */
 	uint64_t life_next_ns;		/* thread: time of the next PING
 					 * for a sign of life */
 	uint32_t life_tries;		/* thread: number of PINGs for a sign of
@@ -260,8 +261,8 @@ struct rail_peer_addrs {
 };
 
 /*
- * The search for signs of life, and the rails that messages use. Guarded by
- * dp->sched; fields marked "thread" belong to the progress thread.
+ * Pings for signs of life, presumed death, and the rails that messages use.
+ * Guarded by dp->sched; fields marked "thread" belong to the progress thread.
  */
 struct rail_peer_life {
 	bool revived;			/* a sign of life after
@@ -286,9 +287,9 @@ struct rail_peer_life {
 	uint64_t probe_ns;		/* time at which the sign of life was
 					 * requested */
 	int32_t received;		/* atomic: local and remote rail that
-					 * carried the peer's last message
-					 * (rail_dispatch.c); -1 if there is
-					 * none */
+					 * carried the peer's last message, in
+					 * one number (rail_dispatch.c); -1 if
+					 * no message has arrived */
 };
 
 /*
@@ -306,14 +307,15 @@ struct rail_peer_keys {
 	uint32_t epoch;			/* key epoch: a KEY_REP with a lower
 					 * epoch is discarded */
 	struct rail_key_want want;
-	struct rail_draining *draining;	/* regions whose keys the peer has
-					 * revoked and that slices still use */
+	struct rail_draining *draining;	/* array of the peer's regions whose
+					 * keys were withdrawn, but are still
+					 * used by slices */
 	uint32_t ndraining, draining_cap;
-	uint64_t *answer_pending;	/* region ids for which
-					 * REVOKED is due */
+	uint64_t *answer_pending;	/* array of the region ids for which
+					 * REVOKED must be sent */
 	uint32_t nowed, answer_pending_cap;
-	uint64_t *revokes;		/* region ids that the
-					 * peer must drain */
+	uint64_t *revokes;		/* array of the region ids for which
+					 * REVOKE must be sent */
 	uint32_t nrevokes, revokes_cap;
 	uint64_t revoke_next_ns;
 	struct rail_key_reply {

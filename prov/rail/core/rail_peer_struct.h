@@ -31,13 +31,13 @@ struct rail_served {
 	uint64_t since;			/* time, on the peer's clock, at which
 					 * the peer's counters began; 0 if the
 					 * peer has sent no report */
-	uint64_t base_tx, base_rx;	/* totals up to the time at which the
-					 * peer's counters last began at 0,
-					 * bytes */
+	uint64_t base_tx, base_rx;	/* totals, in bytes, of the time before
+					 * the peer's counters last began at
+					 * 0 */
 	uint64_t tx, rx;		/* totals of the bytes that the peer has
 					 * written and read */
 	uint64_t ns;			/* time at which the peer's last report
-					 * arrived */
+					 * of totals arrived */
 };
 
 /* A remote rail, as described by the peer's last HELLO or FENCED. Guarded by
@@ -69,8 +69,8 @@ enum rail_peer_state {
 				 * contact addresses are known */
 	RAIL_PEER_READY,	/* the peer's hello has arrived; its rails are
 				 * known */
-	RAIL_PEER_GONE,		/* the peer takes no new work; tasks for it fail
-				 * at once */
+	RAIL_PEER_GONE,		/* the peer takes no new tasks: they fail at
+				 * once */
 };
 
 /* What is known about a peer in state RAIL_PEER_GONE. */
@@ -216,13 +216,13 @@ struct tei_rail_peer {
 					 * place in an endpoint cache without
 					 * giving a sign of life; void if
 					 * alive_ns is later */
-	bool evicted;			/* the peer is GONE and no longer
-					 * counted in dp->peers.n */
+	bool evicted;			/* the peer is GONE, and dp->peers.n no
+					 * longer counts it */
 	struct rail_peer_log log;
 	struct tei_rail_peer_stats stats; /* counters that
 					   * tei_rail_peer_get_stats reports */
-	uint64_t born_ns;		/* fixed: start of the counters in
-					 * stats */
+	uint64_t born_ns;		/* fixed: time at which the counters in
+					 * "stats" began */
 	struct rail_served served;
 
 	struct tei_list faults;		/* faults of the rail pairs with this

@@ -49,7 +49,8 @@ void rail_lane_log_error(struct rail_lane *lane,
 
 /* Passes all completions that have the same handler as the first one to this
  * handler, in one call, so that the handler takes its locks only once. Moves
- * the other completions to the front of e and returns their number. */
+ * the other completions to the front of the array "e" and returns their
+ * number. */
 static int lane_handle_alike(struct rail_lane *lane, struct fi_cq_msg_entry *e,
 			     int n, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)

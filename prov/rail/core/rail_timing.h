@@ -88,9 +88,10 @@
 
 /* --- Renewal of tx lanes because of stuck connections (health/rail_renew.c) */
 
-/* A connection that is not established after this time is stuck. RDMA devices
- * have a connection manager, which needs longer. If opening a lane is slow,
- * the time is that of opening RAIL_RENEW_STUCK_OPENS lanes. */
+/* A connection that is not established after RAIL_RENEW_STUCK_NS is stuck. RDMA
+ * devices have a connection manager, which needs longer; their limit is
+ * RAIL_RENEW_STUCK_NIC_NS. If opening a lane is slow, the limit is the time of
+ * RAIL_RENEW_STUCK_OPENS openings. */
 #define RAIL_RENEW_STUCK_NS		(400 * TEI_NS_PER_MS)
 #define RAIL_RENEW_STUCK_NIC_NS		(4000 * TEI_NS_PER_MS)
 /* Longest wait for an answer of a process whose kernel has accepted the
@@ -129,7 +130,7 @@
 
 /* --- Peers that are presumed dead (peer/rail_presume.c) */
 
-/* Duration of the peer's silence before the first check. */
+/* Duration of a peer's silence before it is checked for the first time. */
 #define RAIL_PRESUME_WAIT_NS		(200 * TEI_NS_PER_MS)
 /* Pause between two checks of a peer. */
 #define RAIL_PRESUME_AGAIN_NS		(100 * TEI_NS_PER_MS)

@@ -30,9 +30,9 @@
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time after which posted bytes
 					       * that have not completed count
 					       * as stuck */
-#define WINDOW_WHOLE	(256u << 10)	/* number of completed bytes after which
-					 * an interval shorter than 1 ms gives a
-					 * rate */
+#define WINDOW_WHOLE	(256u << 10)	/* number of completed bytes from which
+					 * the rate is computed even if the
+					 * interval is shorter than 1 ms */
 #define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* time constant of the mean of the
 					      * rate */
 

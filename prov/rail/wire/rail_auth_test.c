@@ -171,7 +171,8 @@ static size_t auth_note(struct auth_rig *rig, uint64_t number, uint8_t *buf)
 	rail_msg_begin(rig->peer, &w, buf, RAIL_MSG_NOTIFY, 0);
 	rail_wire_put(&w, auth_known(rig)->atomics.own_session, 8);
 	rail_wire_put(&w, rig->peer->atomics.own_session, 8);
-	rail_wire_put(&w, number, 8);	/* oldest number held */
+	rail_wire_put(&w, number, 8);	/* number of the oldest notification
+					 * that the sender holds */
 	rail_wire_put(&w, number, 8);
 	rail_wire_put(&w, number, 8);	/* turn */
 	rail_wire_put(&w, 4, 4);
