@@ -284,8 +284,8 @@ static void copy_give_up_ring(struct tei_gpu *ctx, struct gpu_context *c,
 
 /*
  * Ends the operations that have waited for too long: with TEI_ERR_TIMED_OUT if
- * copies were started. Later operations have their own timeout, because the GPU
- * may recover.
+ * copies were started, otherwise with TEI_ERR_CONTEXT. Later operations have
+ * their own timeout, because the GPU may recover.
  */
 static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)

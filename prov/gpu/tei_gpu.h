@@ -82,9 +82,9 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 
 /*
  * Prepares registered GPU memory for NICs that access it without the driver.
- * *fd is a dma-buf, owned by the caller, in which the range begins at *offset,
- * or -1 if the driver provides none. If this function fails, NICs must not
- * access the memory.
+ * Sets *fd to a dma-buf that the caller owns, and in which the range begins at
+ * *offset, or to -1 if the driver provides none. Returns 0, or a code with *err
+ * filled; NICs must then not access the memory.
  */
 int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
 		      int *fd, uint64_t *offset, struct tei_err *err);

@@ -39,8 +39,8 @@ struct moonrail_deferred_move {
 /* The bounce buffers of a domain. domain->lock guards the fields before
  * "lock". */
 struct moonrail_bounces {
-	struct moonrail_domain *domain;	/* fixed */
-	pthread_t thread;		/* fixed */
+	struct moonrail_domain *domain;	/* constant */
+	pthread_t thread;		/* constant */
 	struct tei_rail_bounces pool;
 	struct tei_list pins;		/* list of moonrail_pin.link: pinned
 					 * ranges to unregister */

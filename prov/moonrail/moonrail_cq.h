@@ -57,7 +57,7 @@ struct moonrail_cq {
 
 /* Created by fi_cntr_open, freed by fi_close. */
 struct moonrail_cntr {
-	/* fixed */
+	/* constant */
 	struct fid_cntr fid;
 	struct moonrail_domain *domain;
 	uint64_t id;

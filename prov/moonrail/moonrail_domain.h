@@ -53,7 +53,7 @@ struct moonrail_inbox_ops {
 /* The events of a domain that no thread has handled yet, and the threads that
  * wait for a change. */
 struct moonrail_inbox {
-	const struct moonrail_inbox_ops *ops; /* fixed */
+	const struct moonrail_inbox_ops *ops; /* constant */
 	struct tei_mutex lock;		/* a leaf lock; guards messages and
 					 * tasks */
 	struct tei_list messages;	/* list of tei_rail_message.link */
@@ -79,7 +79,7 @@ typedef bool (*moonrail_message_fn)(struct moonrail_peer *peer,
  * Created by fi_domain, freed by fi_close.
  */
 struct moonrail_domain {
-	/* fixed */
+	/* constant */
 	struct fid_domain fid;
 	struct moonrail_fabric *fabric;
 	struct tei_settings settings;

@@ -46,7 +46,7 @@ struct moonrail_ep {
 	struct moonrail_cntr *cntr[MOONRAIL_CNTRS];
 	uint64_t tx_flags, rx_flags, caps;
 	uint64_t order;			/* the orders of MOONRAIL_ORDER_ASKED
-					 * that the hints request; fixed */
+					 * that the hints request; constant */
 	bool enabled, closing;
 	size_t min_multi;
 	uint32_t ntx, nrx;		/* ntx: number of operations under way

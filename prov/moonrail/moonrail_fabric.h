@@ -31,9 +31,9 @@ struct moonrail_fabric {
 /* The wait object of a queue, by which a program waits for entries. Part of the
  * queue and guarded by its lock. */
 struct moonrail_wait {
-	enum fi_wait_obj kind;		/* fixed */
+	enum fi_wait_obj kind;		/* constant */
 	int fd;				/* eventfd for FI_WAIT_FD, otherwise -1;
-					 * fixed */
+					 * constant */
 	bool signaled;			/* fd is readable */
 };
 

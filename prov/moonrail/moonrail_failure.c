@@ -9,21 +9,22 @@
 /*
  * The failure of a peer.
  *
- * After a timeout, the operations with the peer fail, but the streams are
- * kept, because the peer may only have been suspended. The numbers of the
+ * After a timeout, the operations with the peer fail, but the streams are kept,
+ * because the peer may only have been suspended. The numbers of the
  * unacknowledged messages stay in use: each such message is replaced by an
- * empty one with the same number. So the peer either receives a message from
- * before its suspension or never sees it. Answers are not emptied, because the
- * peer may wait for them, and messages from the peer are still handled. New
- * operations fail, so that the application learns that messages were lost.
- * They succeed again when the peer's address is inserted into an address
- * vector after all its addresses were removed, or, if no address vector
- * contains it, when the peer sends something.
+ * empty one with the same number. So the peer handles each message only if it
+ * has received the message already, and otherwise receives the empty one.
+ * Answers are not emptied, because the peer may wait for them, and messages
+ * from the peer are still handled. New operations fail, so that the application
+ * learns that messages were lost. If an address vector contains the peer's
+ * address, operations succeed again after all addresses of the peer were
+ * removed and the address was inserted again. If no address vector contains it,
+ * operations succeed again as soon as the peer sends something.
  *
- * A resolver, a peer whose incarnation is not known yet, can time out too. Its
- * queued messages are dropped, and its streams begin if the process is found
- * later, so that its messages can be received. Its address works again when it
- * is inserted again.
+ * A resolver (a peer whose incarnation is not known yet) can time out too. Its
+ * queued messages are dropped. If its process is found later, its streams
+ * begin, so that messages of this process can be received. The address of the
+ * resolver works again when it is inserted again.
  *
  * A sender that fails a peer for another reason than silence keeps the
  * announced buffers until no receiver can rely on moonrail_read_back_unneeded

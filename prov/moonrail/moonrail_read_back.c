@@ -10,12 +10,13 @@
 #include "util/list.h"
 
 /*
- * Read-back checks: only the sender knows that a message has timed out. After
- * a pause, a receiver may start to read an announced message whose source
- * buffer has been reused. So the receiver asks after the read whether the
- * message was still valid (STILL). It need not ask if the sender cannot have
- * timed out since it announced the message, because the two have exchanged
- * messages without a pause (moonrail_read_back_unneeded).
+ * Read-back checks. Only the sender of an announced message knows that the
+ * message has timed out. After a suspension, a receiver may start to read an
+ * announced message whose source buffer has been reused. So the receiver asks
+ * after the read whether the message was still valid (STILL). It need not ask
+ * if the sender cannot have timed out since it announced the message, because
+ * the two have exchanged messages without a pause
+ * (moonrail_read_back_unneeded).
  */
 
 bool moonrail_read_back_unneeded(const struct moonrail_peer *p, uint64_t ack)

@@ -20,8 +20,9 @@
  * Each file is opened twice if it supports O_DIRECT: aligned pieces bypass the
  * page cache, unaligned edges use it. The kernel keeps both views consistent
  * page by page. Therefore direct pieces consist of whole pages even if the
- * device has smaller blocks: an edge of one task and a direct piece of another
- * are then never in the same page, unless their ranges overlap.
+ * device has smaller blocks: an edge of one operation and a direct piece of
+ * another operation are then never in the same page, unless their ranges
+ * overlap.
  */
 
 int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,

@@ -30,8 +30,7 @@ int staging_quarantine_prepare(struct staging_slot *base, struct tei_err *err)
 	return 0;
 }
 
-/* Unmaps the memory of the record g, drops its reference to the peer and frees
- * it. */
+/* Frees the record g: unmaps its memory and drops its reference to the peer. */
 static void quarantine_free(struct staging_quarantine *g)
 {
 	if (g->mem)
@@ -68,8 +67,8 @@ void staging_quarantine_retire(struct staging_slot *base)
 		quarantine_free(g);
 }
 
-/* Ends the grant of a slot that is being freed and whose memory is not in
- * quarantine. */
+/* Called when a slot is being freed. Ends the unacknowledged grant of the slot,
+ * if any, and frees the slot's record. */
 void staging_quarantine_fini(struct staging_slot *base) TEI_NO_TSA
 {
 	struct staging_remote *rs = staging_slot_remote(base);

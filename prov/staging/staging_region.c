@@ -142,7 +142,8 @@ static const void *pool_hold(struct staging_remote *rs,
 }
 
 /* Replaces the memory of a slot. Sets *mem to the memory that the slot has
- * afterwards, or to NULL. */
+ * afterwards, or to NULL if it has none. Returns 0, or a code with err->text
+ * filled. */
 static int region_renew(struct staging_remote *rs, struct staging_slot *slot,
 			char **mem, struct tei_err *err)
 {

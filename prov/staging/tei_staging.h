@@ -3,8 +3,8 @@
 #define TEI_PROV_STAGING_H
 
 /*
- * GPU staging: moving GPU memory through pinned host memory, piece by piece,
- * where the rails cannot access it. There are two parts.
+ * GPU staging: moving bytes of GPU memory through pinned host memory, piece by
+ * piece, where the rails cannot access the GPU memory. There are two parts.
  *
  * Tasks (struct tei_staging_task) move GPU memory of this process to or from
  * memory of another process, or a file segment. Each piece occupies a bounce
@@ -45,9 +45,9 @@
  *			read: the event after the copy of every piece to the GPU
  *			has completed.
  *	cancel, deadline  No piece begins another step. Carriers that can cancel
- *			end their pieces; rail tasks are fenced. The other steps
- *			in progress are waited for. If all bytes have been moved
- *			by then, the task is COMPLETED.
+ *			end their pieces; rail tasks are fenced. The task waits
+ *			for the other steps in progress. If all bytes have been
+ *			moved by then, the task is COMPLETED.
  *	unregistration	The unregistration of the GPU memory waits for the end
  *			of the task.
  *	a GPU that hangs  A copy is abandoned after MC_SLICE_TIMEOUT. A read is
@@ -106,9 +106,10 @@ struct tei_staging_ops {
 	int (*mem_add)(void *arg, void *mem, uint64_t len);
 	int (*mem_remove)(void *arg, void *mem, uint64_t deadline_ns);
 	/*
-	 * Makes a thread that may block call tei_staging_slot_renew. Called by
-	 * the thread "tei-remote", with its lock held. Returns false if no
-	 * thread is available; the module then tries again later.
+	 * Causes tei_staging_slot_renew to be called for this slot, by a thread
+	 * that may block. Called by the thread "tei-remote", with its lock
+	 * held. Returns false if no thread is available; the module then tries
+	 * again later.
 	 */
 	bool (*renew)(void *arg, struct staging_slot *slot);
 };
@@ -143,8 +144,8 @@ void tei_staging_message(struct tei_staging *s,
 
 /*
  * One piece of a task in its second step. The module sets all members but op,
- * which it clears, and then calls start. From then until
- * tei_staging_piece_done, the carrier has the piece and its bounce buffer.
+ * which it clears. Then it calls start of the carrier. From then until
+ * tei_staging_piece_done, the carrier owns the piece and its bounce buffer.
  */
 struct tei_staging_piece {
 	struct tei_staging_task *task;
@@ -159,8 +160,8 @@ struct tei_staging_piece {
 
 /*
  * A transport of the second step. The module has the carriers for rails and for
- * remote bounce slots; the owner has those of its other transports. The thread
- * "tei-stage" calls these functions, without a lock, except hold.
+ * remote bounce slots; the owner has those of its other transports. Except for
+ * hold, the thread "tei-stage" calls these functions, without a lock.
  */
 struct tei_staging_carrier {
 	/* hold takes a reference to task->to, and drop drops it.
@@ -168,8 +169,9 @@ struct tei_staging_carrier {
 	 * function; end is the status with which the task is about to end. */
 	void (*hold)(struct tei_staging_task *task);
 	void (*drop)(struct tei_staging_task *task, enum tei_rail_end end);
-	/* Starts to move a piece. Returns 0, and tei_staging_piece_done follows
-	 * exactly once, or the code of a refusal. */
+	/* Starts to move a piece. Returns 0 if the carrier accepts the piece;
+	 * it must then call tei_staging_piece_done once. Otherwise returns a
+	 * code, and the module ends the step with this error. */
 	int (*start)(struct tei_staging *s, struct tei_staging_piece *piece);
 	/* Requests that a piece ends early. deadline: if true, the piece ends
 	 * without waiting for a fence. Does not block. If cancel is NULL, the
@@ -246,10 +248,10 @@ struct tei_staging_task {
 };
 
 /*
- * Provides a pool for GPU memory that was just registered with the GPU module.
- * *place is the handle for tei_staging_mem_drop, which must be called when the
- * memory has been unregistered and no task uses it. Both may block. Fills *err
- * on failure.
+ * Provides a pool for GPU memory that was just registered with the GPU module,
+ * and stores a handle in *place. tei_staging_mem_drop must be called with this
+ * handle when the memory has been unregistered and no task uses it. Both
+ * functions may block. Returns 0, or a code with *err filled.
  */
 int tei_staging_mem_add(struct tei_staging *s, void *gpu, uint64_t len,
 			uint32_t *place, struct tei_err *err);
@@ -351,7 +353,7 @@ bool tei_staging_remote_on(struct tei_staging *s);
 /* Returns true if tei_staging_remote_on has succeeded. */
 bool tei_staging_remote_ready(struct tei_staging *s);
 
-/* Starts a task. Returns 0, and done will be called, or TEI_ERR_CONTEXT if the
+/* Starts a task. Returns 0 if done will be called, or TEI_ERR_CONTEXT if the
  * module is being closed. */
 int tei_staging_remote_start(struct tei_staging *s,
 			     struct tei_staging_remote_task *task);
@@ -372,8 +374,8 @@ void tei_staging_remote_err(struct tei_err *err,
 /* --- remote bounce slots: the target -------------------------------------- */
 
 /*
- * Grants slots for registered GPU memory from now on. *serial is the number
- * with which the following functions name the memory. Blocks. After an error,
+ * Grants slots for registered GPU memory from now on. *serial is a number by
+ * which the following functions refer to the memory. Blocks. After an error,
  * *err is set and nothing has changed.
  */
 int tei_staging_grant_add(struct tei_staging *s, void *gpu, uint64_t len,
