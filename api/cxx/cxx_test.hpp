@@ -2,8 +2,8 @@
 #ifndef MOONRAIL_CXX_TEST_HPP
 #define MOONRAIL_CXX_TEST_HPP
 
-/* Shared code of the tests of the C++ headers: checks, the second process, and
- * the loop over the cases. */
+/* Code that the tests of the C++ headers share: checks, the second process, and
+ * the loop over the test cases. */
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -22,8 +22,8 @@ inline int failures;
 		}                                                           \
 	} while (0)
 
-/* The process of the target. The destructor closes its standard input, which
- * ends the process. */
+/* A second process, which is the target. The destructor closes the standard
+ * input of the process, which makes it end. */
 struct child {
 	FILE *in = nullptr;
 	pid_t pid = -1;
@@ -69,7 +69,7 @@ struct child {
 	~child() { end(); }
 };
 
-/* A test case. run() gets the name of the target's segment. */
+/* A test case. The argument of run() is the name of the target's segment. */
 struct test_case {
 	const char *name;
 	void (*run)(const std::string &);

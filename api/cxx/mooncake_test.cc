@@ -92,7 +92,7 @@ static TransferStatusEnum wait_task(TransferEngine &engine, BatchID batch,
 	return status.s;
 }
 
-/* Moves the buffer in n parts of equal length. Returns the status of the
+/* Moves length bytes in n requests of equal length. Returns the status of the
  * batch. */
 static TransferStatusEnum move(TransferEngine &engine, SegmentID id,
 			       TransferRequest::OpCode opcode,
@@ -337,8 +337,8 @@ static void ended_process_is_unreachable(const std::string &)
 	CHECK(here.engine.probePeerAliveByID(s) == PeerLiveness::Unreachable);
 }
 
-/* If a target is stopped, it cannot be fenced. Since MC_SLICE_TIMEOUT is set,
- * the status of the task is TIMEOUT. The batch must have the same status. */
+/* Tests that a batch has the status TIMEOUT if its only task has it. The target
+ * is stopped, so it cannot be fenced, and MC_SLICE_TIMEOUT is set. */
 static void batch_status_follows_the_task(const std::string &)
 {
 	child other("/proc/self/exe");
@@ -356,7 +356,8 @@ static void batch_status_follows_the_task(const std::string &)
 
 		CHECK(move(e, s, TransferRequest::WRITE, memory.data(), there,
 			   SIZE, 1) == TransferStatusEnum::COMPLETED);
-		/* the process runs on for a moment until it handles SIGSTOP */
+		/* waits until the process is stopped, because it may run on for
+		 * a moment after kill() */
 		int status = 0;
 		kill(other.pid, SIGSTOP);
 		CHECK(waitpid(other.pid, &status, WUNTRACED) == other.pid &&

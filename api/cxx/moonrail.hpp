@@ -14,8 +14,9 @@
  * nothing. The other form throws moonrail::error, which has the fields of the C
  * library's error record.
  *
- * Threads. All functions of engine are thread-safe, except the move operations
- * and the destructor. Other objects are used by one thread at a time.
+ * Threads. All functions of the class engine are thread-safe, except the move
+ * operations and the destructor. An object of another class must be used by one
+ * thread at a time, unless its comment says otherwise.
  *
  * Lifetime. An object must not outlive its engine. Memory that a transfer uses
  * must stay valid until the transfer has ended; the destructor of transfer
@@ -52,7 +53,8 @@ namespace moonrail {
 
 /* --- errors -------------------------------------------------------------- */
 
-/* The category of the C library's codes; the values are positive. */
+/* The std::error_category of the C library's codes. The codes are positive
+ * numbers. */
 class category_type final : public std::error_category {
 public:
 	const char *name() const noexcept override { return "moonrail"; }
@@ -89,7 +91,7 @@ inline const std::error_category &category() noexcept
 	return one;
 }
 
-/* Converts a code of the C library, of either sign, to an error code. */
+/* Converts a positive or negative code of the C library to an error code. */
 inline std::error_code make_code(int code) noexcept
 {
 	return { code < 0 ? -code : code, category() };
@@ -147,8 +149,9 @@ inline te_error last()
 	return record;
 }
 
-/* Throws an error of the C library, with its record, or an error of this
- * header, which has no record. */
+/* Throws moonrail::error with this error code. Its record is the thread's last
+ * error if the code is one of the C library; otherwise the record has code -1
+ * and the message of the error code as text. */
 [[noreturn]] inline void raise(std::error_code code)
 {
 	te_error record = {};
@@ -160,14 +163,15 @@ inline te_error last()
 	throw error(code, record);
 }
 
-/* Returns the error for an argument that this header refuses. */
+/* Returns the error code for an argument that a function of this header
+ * refuses. */
 inline std::error_code invalid_argument() noexcept
 {
 	return std::make_error_code(std::errc::invalid_argument);
 }
 
-/* Calls the function with an error code. If the function sets the error code,
- * throws that error. */
+/* Calls the function with an error code as argument. If the function sets the
+ * error code, throws it as an exception. */
 template <typename F> auto throwing(F &&call)
 {
 	std::error_code code;
@@ -184,8 +188,8 @@ template <typename F> auto throwing(F &&call)
 	}
 }
 
-/* Converts a time limit to microseconds. The largest value means that there is
- * no limit. */
+/* Converts a time limit to microseconds for the C library. Returns -1 (no
+ * limit) for the largest value. */
 template <typename Rep, typename Period>
 std::int64_t microseconds(std::chrono::duration<Rep, Period> limit)
 {
@@ -201,8 +205,8 @@ std::int64_t microseconds(std::chrono::duration<Rep, Period> limit)
 namespace detail
 {
 
-/* Calls a function that fills an array. If the array is too short, repeats the
- * call with a longer array, until all elements fit. */
+/* Calls a function of the C library that fills an array. If the array is too
+ * short, repeats the call with a longer array, until all elements fit. */
 template <typename T, typename F>
 std::vector<T> fetch(F &&call, std::error_code &code)
 {
@@ -218,7 +222,7 @@ std::vector<T> fetch(F &&call, std::error_code &code)
 }
 
 /* Repeats call(), which moves elements from a queue into an array, until the
- * queue is empty. After each call, take() gets the elements that were moved. */
+ * queue is empty. After each call of call(), passes the elements to take(). */
 template <typename T, typename F, typename G>
 void drain_queue(F &&call, G &&take, std::error_code &code)
 {
@@ -233,8 +237,8 @@ void drain_queue(F &&call, G &&take, std::error_code &code)
 	} while (!code && n == sizeof(part) / sizeof(part[0]));
 }
 
-/* Calls a function that writes a text. If the buffer is too short, repeats the
- * call with a longer buffer, until the text fits. */
+/* Calls a function of the C library that writes a text. If the buffer is too
+ * short, repeats the call with a longer buffer, until the text fits. */
 template <typename F> std::string text_of(F &&call, std::error_code &code)
 {
 	std::string text;
@@ -272,7 +276,7 @@ inline const char *fabric_version() noexcept
  * A callback for log lines. Its arguments are the level (TE_LOG_…), the part of
  * the library that logs, and the text. The library may call it from any thread,
  * and from several threads at the same time. The callback must not call the
- * library. An exception of the callback is ignored.
+ * library. An exception that the callback throws is ignored.
  */
 using log_function =
 	std::function<void(int, std::string_view, std::string_view)>;
@@ -310,7 +314,7 @@ inline void set_log(log_function f)
 		[&](std::error_code &code) { set_log(std::move(f), code); });
 }
 
-/* A time limit that means: wait without a limit. */
+/* The value of a time limit that means: no limit. */
 inline constexpr std::chrono::microseconds forever =
 	std::chrono::microseconds::max();
 
@@ -319,13 +323,14 @@ inline constexpr std::chrono::microseconds forever =
 /* The options of an engine, for the constructor of engine. */
 struct options {
 	std::string metadata = P2P;
-	std::string name = "0.0.0.0"; /* segment name; with P2PHANDSHAKE:
-				       * address of this host */
-	std::string ip;		      /* address of the control channel; "":
-				       * any */
-	std::uint16_t port = 0;	      /* port of the control channel; 0:
-				       * any */
-	/* empty: the transports that match the devices of this host */
+	std::string name = "0.0.0.0"; /* name of the engine's segment; with
+				       * P2PHANDSHAKE: address of this host */
+	std::string ip;		      /* address at which the control channel
+				       * listens; "": any */
+	std::uint16_t port = 0;	      /* port of the control channel; 0: any
+				       * free port */
+	/* names of the transports to install; empty: those that match the
+	 * devices of this host */
 	std::vector<std::string> transports;
 	std::vector<std::string> settings;	/* "NAME=VALUE" */
 
@@ -386,7 +391,7 @@ public:
 		return text;
 	}
 
-	/* Checks that the control port of the peer answers. */
+	/* Checks that the control channel of the peer answers. */
 	void probe(const std::string &peer, std::chrono::microseconds limit,
 		   std::error_code &code)
 	{
@@ -402,8 +407,8 @@ public:
 		});
 	}
 
-	/* Removes the notifications with text that have arrived from the queue,
-	 * and returns them. */
+	/* Returns the text notifications that have been received, and removes
+	 * them from the queue. */
 	std::vector<notification> notifications()
 	{
 		std::vector<notification> list;
@@ -418,8 +423,8 @@ public:
 		return list;
 	}
 
-	/* Removes the notifications with bytes that have arrived from the
-	 * queue, and returns them. */
+	/* Returns the binary notifications that have been received, and removes
+	 * them from the queue. */
 	std::vector<binary_notification>
 	binary_notifications(std::error_code &code)
 	{
@@ -536,7 +541,8 @@ public:
 		detail::throwing([&](std::error_code &code) { sync(code); });
 	}
 
-	/* Connects every rail pair with a peer, before the first transfer. */
+	/* Connects every rail pair with a peer, so that the first transfer does
+	 * not have to wait for it. */
 	void warm_up(const std::string &peer, std::error_code &code)
 	{
 		code = make_code(warmupEfaSegment(handle_, peer.c_str()));
@@ -564,9 +570,9 @@ public:
 			[&](std::error_code &code) { drain(limit, code); });
 	}
 
-	/* Returns the ends of transfers that no earlier call has returned, for
-	 * programs that wait for event_fd(). Transfers that no longer exist are
-	 * left out. */
+	/* Returns the transfers that have ended and that no earlier call has
+	 * returned. Transfers that have been destroyed are left out. For
+	 * programs that wait for event_fd(). */
 	std::vector<te_ended> ended(std::error_code &code)
 	{
 		std::vector<te_ended> list;
@@ -589,8 +595,8 @@ public:
 	}
 
 	/* Waits until one of at most TE_WAIT_MAX transfers has ended, and
-	 * returns the index of that transfer. Returns nothing if the limit has
-	 * passed. Skips transfers that were moved from. */
+	 * returns its index. Returns nothing if the time limit has passed.
+	 * Skips transfers that were moved from. */
 	std::optional<std::size_t> wait_any(const std::vector<transfer> &all,
 					    std::chrono::microseconds limit,
 					    std::error_code &code) const;
@@ -598,7 +604,7 @@ public:
 	wait_any(const std::vector<transfer> &all,
 		 std::chrono::microseconds limit = forever) const;
 
-	/* Returns the file descriptor that is readable while the end of a
+	/* Returns a file descriptor that is readable while the end of a
 	 * transfer or a notification can be fetched; see te_event_fd(3). The
 	 * engine owns the file descriptor. */
 	int event_fd() const noexcept { return te_event_fd(handle_); }
@@ -845,7 +851,8 @@ public:
 		open(e, name, code);
 	}
 
-	/* Opens the segment of a peer and fetches its descriptor again. */
+	/* Opens the segment of a peer. Fetches its descriptor again, even if
+	 * the descriptor is in the cache. */
 	static segment open_fresh(engine &e, const std::string &name,
 				  std::error_code &code)
 	{
@@ -949,8 +956,8 @@ public:
 		});
 	}
 
-	/* Returns the paths to the segment, for memory at location. If location
-	 * is nullptr, the memory may be anywhere. */
+	/* Returns the paths to the segment. Their ranks are those for memory at
+	 * location; nullptr means any location. */
 	std::vector<te_path> paths(const char *location,
 				   std::error_code &code) const
 	{
@@ -1000,8 +1007,8 @@ public:
 			[&](std::error_code &code) { flush(limit, code); });
 	}
 
-	/* prepare_write and prepare_read check a list of writes or reads once,
-	 * so that it can be submitted many times. */
+	/* prepare_write and prepare_read check a list of pieces to write or to
+	 * read once, so that it can be submitted many times. */
 	prepared prepare_write(const std::vector<piece> &pieces,
 			       std::error_code &code) const;
 	prepared prepare_write(const std::vector<piece> &pieces) const;
@@ -1122,7 +1129,8 @@ public:
 
 	void wait() const noexcept { wait_for(forever); }
 
-	/* Waits until all requests have ended. Returns the number of bytes. */
+	/* Waits until all requests have ended. Returns the number of bytes that
+	 * were moved. */
 	std::uint64_t get(std::error_code &code) const
 	{
 		transfer_status s = {};
@@ -1176,7 +1184,7 @@ public:
 	}
 
 	/* Sets a time limit, counted from now. Requests that have not ended
-	 * then fail. */
+	 * when it has passed fail. */
 	template <typename Rep, typename Period>
 	void time_limit(std::chrono::duration<Rep, Period> limit) const noexcept
 	{
@@ -1196,15 +1204,16 @@ public:
 							   ns.count()));
 	}
 
-	/* Returns the id of the batch, which engine::ended returns. */
+	/* Returns the id of the C library's batch, with which engine::ended
+	 * identifies the transfer. */
 	batch_id_t id() const noexcept
 	{
 		return engine_ ? batch_ : INVALID_BATCH;
 	}
 
 	/* checked() returns true if the submission of a prepared list has
-	 * checked its pieces again. restarted() returns true if it did so
-	 * because another process has replaced the target's process. */
+	 * checked its pieces again. restarted() returns true if the reason was
+	 * that another process has replaced the target's process. */
 	bool checked() const noexcept
 	{
 		return checked_ & TE_PREPARED_CHECKED;
@@ -1214,15 +1223,15 @@ public:
 		return checked_ & TE_PREPARED_RESTARTED;
 	}
 
-	/* Requests that one request ends early. */
+	/* Cancels the request with that number, which then ends early. */
 	void cancel_task(std::size_t task) const noexcept
 	{
 		te_cancel_task(engine_, batch_, task);
 	}
 
-	/* Requests that all requests end early. get() reports how the transfer
-	 * has ended. The memory may be used again only after the transfer has
-	 * ended. */
+	/* Cancels all requests, which then end early. get() reports how the
+	 * transfer has ended. The memory may be used again only after the
+	 * transfer has ended. */
 	void cancel() const noexcept { te_cancel_batch(engine_, batch_); }
 
 	/* Returns the file descriptor that is readable when the transfer has
@@ -1247,8 +1256,8 @@ public:
 		return record;
 	}
 
-	/* Passes the result of the transfer to a future. A thread waits for the
-	 * end of the transfer. */
+	/* Returns a future that receives the result of the transfer. A new
+	 * thread waits for the end of the transfer. */
 	std::future<std::uint64_t> as_future() &&
 	{
 		return std::async(std::launch::async,
@@ -1300,11 +1309,10 @@ private:
 	transfer_engine_t engine_;
 	batch_id_t batch_;
 	std::size_t count_;	/* number of requests */
-	std::size_t size_;	/* number of requests for which the batch has
-				 * room */
-	std::uint32_t checked_; /* what te_submit_prepared checked before the
-				 * submission, TE_PREPARED_* bits;
-				 * 0: nothing */
+	std::size_t size_;	/* greatest number of requests that the batch
+				 * can hold */
+	std::uint32_t checked_; /* bits TE_PREPARED_… that te_submit_prepared
+				 * has set; 0 for other submissions */
 };
 
 inline std::optional<std::size_t>
@@ -1349,9 +1357,10 @@ class batch {
 public:
 	explicit batch(engine &e) : engine_(e.get()) {}
 
-	/* Makes an empty batch that reuses the C library's batch of an ended
-	 * transfer, which costs less than a new batch. If the transfer has not
-	 * ended, the error code is 4, and the transfer is unchanged. */
+	/* Creates an empty batch that uses the C library's batch of an ended
+	 * transfer again, which costs less than a new one. If the transfer has
+	 * not ended, sets the error code 4 and leaves the transfer
+	 * unchanged. */
 	batch(transfer &&ended, std::error_code &code) : engine_(ended.engine_)
 	{
 		code = make_code(te_batch_reset(ended.engine_, ended.batch_));
@@ -1425,7 +1434,7 @@ public:
 		return atomic(TE_ATOMIC_ADD, s, nullptr, remote, 8, operand, 0);
 	}
 
-	/* The functions that follow add an atomic that stores the old value of
+	/* The three functions below add an atomic that stores the old value of
 	 * the remote number at `old`, which lies in registered memory. T is the
 	 * type of the remote number: std::uint32_t or std::uint64_t. */
 	template <typename T>
@@ -1450,8 +1459,8 @@ public:
 		return number(TE_ATOMIC_CAS, s, old, remote, operand, compare);
 	}
 
-	/* Sets a number that the program chooses and that transfer::tasks
-	 * returns. */
+	/* Sets the cookie of the request, a number that the program chooses and
+	 * that transfer::tasks returns. */
 	batch &cookie(std::uint64_t value) noexcept
 	{
 		if (!requests_.empty())
@@ -1468,8 +1477,8 @@ public:
 		return *this;
 	}
 
-	/* Sets a time limit for the requests. Requests that have not ended then
-	 * fail. */
+	/* Sets a time limit for the requests, counted from their submission.
+	 * Requests that have not ended when it has passed fail. */
 	template <typename Rep, typename Period>
 	batch &time_limit(std::chrono::duration<Rep, Period> limit) noexcept
 	{
@@ -1528,8 +1537,9 @@ public:
 	}
 
 	/* Submits the requests and waits until all of them have ended, as
-	 * te_submit_wait(3) does. When the limit of time_limit() has passed,
-	 * ends the requests. The batch is empty afterwards. */
+	 * te_submit_wait(3) does. Requests that have not ended when the limit
+	 * of time_limit() has passed are ended. The batch is empty
+	 * afterwards. */
 	void run(std::error_code &code)
 	{
 		code = make_code(te_submit_wait(engine_, linked(),
@@ -1605,7 +1615,8 @@ private:
 	  return *this;
   }
 
-  /* Returns the requests after their pointers to the ranges were set. */
+  /* Sets the pointers from the requests to their ranges. Returns the array of
+   * requests. */
   const te_request *linked() noexcept
   {
 	  const te_local *local = local_.data();
@@ -1645,8 +1656,8 @@ private:
 						    all.size(), msg));
   }
 
-  /* Allocates a batch of the C library for at least room requests, and sets
-   * room to the number for which it has room. Returns its id. */
+  /* Allocates a batch of the C library for at least "room" requests, and sets
+   * "room" to the number that the batch can hold. Returns its id. */
   batch_id_t allocate(std::size_t &room) noexcept
   {
 	  batch_id_t id = std::exchange(ready_, INVALID_BATCH);
@@ -1679,10 +1690,10 @@ private:
   }
 
 	transfer_engine_t engine_;
-	batch_id_t ready_ = INVALID_BATCH; /* a batch that was reset and can be
-					    * used again */
-	std::size_t room_ = 0;		   /* number of requests for which
-					    * ready_ has room */
+	batch_id_t ready_ = INVALID_BATCH; /* a batch of the C library that was
+					    * reset and can be used again */
+	std::size_t room_ = 0;		   /* number of requests that ready_ can
+					    * hold */
 	std::int64_t limit_us_ = -1;
 	std::vector<te_request> requests_;
 	std::vector<te_local> local_; /* local ranges of all requests */
@@ -1728,8 +1739,8 @@ class prepared
 	}
 
 	/*
-	 * Submits the pieces with these numbers as one request. There must be
-	 * at least one number; a number may occur several times.
+	 * Submits the pieces with these indices as one request. There must be
+	 * at least one index; an index may occur several times.
 	 * transfer::restarted tells whether another process has replaced the
 	 * target's process.
 	 */
@@ -1828,8 +1839,8 @@ inline prepared segment::prepare_read(const std::vector<piece> &pieces) const
 /*
  * write() and read() move one range and wait until the transfer has ended. They
  * return the number of bytes. When the limit has passed, they end the transfer;
- * see te_read(3). For unregistered memory and for atomics, batch::run is the
- * blocking call.
+ * see te_read(3). batch::run is the blocking call for unregistered memory and
+ * for atomics.
  */
 inline std::uint64_t write(engine &e, const segment &s, const void *local,
 			   std::uint64_t remote, std::size_t size,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests the file segments of the NIXL plug-in without NIXL: ft_cxx.sh compiles
- * and runs this program. */
+/* Tests the file segments of the NIXL plug-in (nixl_files.h) without NIXL. The
+ * script ft_cxx.sh compiles and runs this program. */
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -77,8 +77,8 @@ void parses_modes()
 	check(good, "metadata_of_files_is_parsed");
 }
 
-/* Writes and reads back two files: a new one given by its path, and one given
- * by an open file descriptor. */
+/* Writes two files and reads them back: a new file that is named by its path,
+ * and one that is given by an open file descriptor. */
 void moves_bytes(transfer_engine_t engine, files &folder)
 {
 	std::string path = dir + "/a \"b\\", other = dir + "/other";

@@ -3,22 +3,23 @@
  * A plug-in for NIXL, which makes transfers between agents, or inside one
  * agent, over moonrail. NIXL loads it as libplugin_MOONRAIL.so.
  *
- * A request handle holds one batch, and a prepared list whose pieces are the
- * ranges that NIXL passes. If these are GPU memory or files, there is no
+ * A request of NIXL uses one batch, and a prepared list whose pieces are the
+ * ranges that NIXL passes. If the ranges are GPU memory or files, there is no
  * prepared list, and each range becomes one request of submitTransfer.
  *
- * Files are the remote side of requests of the agent that has registered them;
- * see nixl_files.h. Other agents cannot use them.
+ * A file can only be the remote side of a request, and only in the agent that
+ * has registered it; see nixl_files.h.
  *
  * The notification of a request is sent when all its bytes are in place. A
- * thread sends it, because the call waits until the target has acknowledged it;
- * meanwhile checkXfer reports that the request is in progress. The thread ends
- * when it has sent all notifications.
+ * thread sends it, because te_notify waits until the target has acknowledged
+ * it. Meanwhile checkXfer reports that the request is in progress. The thread
+ * ends when it has sent all notifications.
  *
- * A released request is cancelled. NIXL calls releaseReqH up to two times: the
- * second call comes from the destructor of its own handle and its result is
- * ignored. So the first call does not wait and reports NIXL_ERR_REPOST_ACTIVE
- * until no byte of the request can land, and the second call waits for that.
+ * releaseReqH cancels the request. NIXL may call it twice: the second call
+ * comes from the destructor of NIXL's own handle, which ignores the result. So
+ * the first call does not wait; it returns NIXL_ERR_REPOST_ACTIVE if bytes of
+ * the request can still land. The second call waits until no byte can land any
+ * longer.
  */
 #include <algorithm>
 #include <cstring>
@@ -45,15 +46,16 @@ using moonrail_nixl::file;
 using moonrail_nixl::file_spec;
 using moonrail_nixl::files;
 
-constexpr std::size_t NOTES = 64; /* number of notifications that are fetched
-				   * per call */
+constexpr std::size_t NOTES = 64; /* number of notifications that one call of
+				   * te_notify_fetch returns at most */
 
-/* Metadata of registered memory, of remote memory, or of a file. A file has a
- * segment, unless the file belongs to another agent. */
+/* NIXL's metadata of registered memory, of remote memory, or of a file. For a
+ * file of this agent, at.segment is set; a file of another agent has no
+ * segment. */
 struct memory : nixlBackendMD {
 	std::uintptr_t addr;
-	file at; /* file of the registration; the registration owns its file
-		  * descriptor */
+	file at; /* registered file; only the metadata of the registration
+		  * itself owns its file descriptor */
 
 	explicit memory(std::uintptr_t start, bool own, const file &f = file())
 	    : nixlBackendMD(own), addr(start), at(f)
@@ -61,14 +63,15 @@ struct memory : nixlBackendMD {
 	}
 };
 
-/* A buffer of this process. Guarded by backend::lock. */
+/* A registered buffer of this process. Guarded by backend::lock. */
 struct region {
 	std::size_t length;
 	unsigned refs; /* number of NIXL registrations of the buffer and of
 			  ranges inside it */
 };
 
-/* A notification that a thread sends. Shared by the thread and the request. */
+/* A notification of a request. The request and the thread that sends it share
+ * this object. */
 struct note {
 	segment_id_t segment;
 	std::string data;
@@ -93,20 +96,20 @@ struct note {
 	}
 };
 
-/* A request. NIXL uses a request in one thread at a time. */
+/* A request of NIXL, which uses it in one thread at a time. */
 struct request : nixlBackendReqH {
 	segment_id_t segment = -1;
-	te_prepared_t list = 0;		       /* prepared list; 0: plain is
+	te_prepared_t list = 0;		       /* prepared list; 0: `plain` is
 						* used */
-	std::vector<transfer_request_t> plain; /* requests; empty: list is
-						* used */
+	std::vector<transfer_request_t> plain; /* requests of submitTransfer;
+						* empty: `list` is used */
 	batch_id_t batch = INVALID_BATCH;
 	std::string notify_data;
 	bool has_notify = false;
 	bool canceled = false;
 	/*
-	 * The notification that follows the bytes. NULL if none was requested,
-	 * or if the bytes are still moving.
+	 * The notification that is sent after the bytes; NULL: none was
+	 * requested, or bytes are still moving.
 	 */
 	std::shared_ptr<note> notify;
 };
@@ -227,19 +230,19 @@ class backend : public nixlBackendEngine
 	std::unordered_map<std::string, segment_id_t> agents;
 	/* registered buffers by address */
 	std::map<std::uintptr_t, region> regions;
-	/* notifications that the thread will send */
+	/* notifications that `thread` has not begun to send */
 	mutable std::deque<std::shared_ptr<note>> notes;
-	mutable std::thread thread;   /* sends notes; it may have ended
-				       * already */
-	mutable bool sending = false; /* the thread is running and will send
-				       * what is added to `notes` */
+	mutable std::thread thread;   /* sends the elements of `notes`; it may
+				       * have ended already */
+	mutable bool sending = false; /* `thread` is running and sends what is
+				       * added to `notes` */
 	bool stopping = false;
 };
 
 /* --- the engine ----------------------------------------------------------- */
 
-/* The constructor. NIXL's parameter "address" is the IP address or host name
- * that the agent publishes; the default is the host name. */
+/* Creates the engine. NIXL's parameter "address" is the IP address or host name
+ * that the agent publishes; the default is the name of the host. */
 backend::backend(const nixlBackendInitParams *params)
     : nixlBackendEngine(params)
 {
@@ -277,7 +280,8 @@ backend::~backend()
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Returns true if a region contains the range. lock is held. */
+/* Returns true if a registered buffer contains the range. `lock` must be
+ * held. */
 bool backend::covers(std::uintptr_t addr, std::size_t length) const
 {
 	auto at = regions.upper_bound(addr);
@@ -289,14 +293,14 @@ bool backend::covers(std::uintptr_t addr, std::size_t length) const
 	       length <= at->second.length - (addr - at->first);
 }
 
-/* Registers a file. lock must be held. */
+/* Registers a file. `lock` must be held. */
 nixl_status_t backend::register_file(const nixlBlobDesc &mem,
 				     nixlBackendMD *&out)
 {
 	file f;
 
-	/* installTransport returns at once if the transport is already
-	 * installed */
+	/* may be called for each file: installTransport returns at once if the
+	 * transport is installed already */
 	if (!installTransport(engine, "nvmeof", nullptr))
 		return NIXL_ERR_NOT_SUPPORTED;
 	int ret = folder.add(engine, mem.metaInfo, mem.devId,
@@ -361,8 +365,8 @@ nixl_status_t backend::deregisterMem(nixlBackendMD *meta)
 	return NIXL_SUCCESS;
 }
 
-/* Returns the size, mode and time of a file, as NIXL's own plug-ins do, or
- * nothing. */
+/* Returns the size, mode and time of a file in the form that NIXL's own
+ * plug-ins use. Returns nothing if the file does not exist. */
 static nixl_query_resp_t query_file(const std::string &meta)
 {
 	file_spec spec(meta);
@@ -375,8 +379,8 @@ static nixl_query_resp_t query_file(const std::string &meta)
 				{ "mtime", std::to_string(st.st_mtime) } };
 }
 
-/* Answers whether each range is registered in this agent, or whether each file
- * exists. */
+/* Reports for each range whether it is registered in this agent, and for each
+ * file whether it exists. */
 nixl_status_t backend::queryMem(const nixl_reg_dlist_t &descs,
 				std::vector<nixl_query_resp_t> &out) const
 {
@@ -448,8 +452,8 @@ bool backend::segment_of(const std::string &agent, segment_id_t &id) const
 
 /* --- requests ------------------------------------------------------------- */
 
-/* Adds one request per piece to r.plain. The target of a piece of a file is the
- * segment of that file. */
+/* Adds one request for each piece to r.plain. If the piece is in a file, the
+ * target of its request is the segment of that file. */
 nixl_status_t backend::plain_requests(const nixl_xfer_op_t &op,
 				      const std::vector<te_piece> &pieces,
 				      const nixl_meta_dlist_t &remote,
@@ -501,8 +505,8 @@ backend::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
 	if (local.getType() == DRAM_SEG && remote.getType() == DRAM_SEG)
 		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
 				 pieces.size(), 0, &r->list);
-	/* 3: the descriptor does not list the memory; the agent may have
-	 * registered it after the descriptor was read */
+	/* 3: the descriptor does not list the memory; reads it again, because
+	 * the target may have registered the memory since */
 	if (ret == 3 && !syncSegmentCache(engine))
 		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
 				 pieces.size(), 0, &r->list);
@@ -596,10 +600,10 @@ nixl_status_t backend::releaseReqH(nixlBackendReqH *handle) const
 }
 
 /*
- * Returns the sum of the rates, in bytes per second, of all rails that are up
- * and reach the segment. Returns 0 if the rate is not known, or if the bytes
- * are copied inside this host. The rate of a rail is known after its first
- * transfers.
+ * Returns the sum of the rates of all rails that are up and reach the segment,
+ * in bytes per second. The rate of a rail is known only after its first
+ * transfers; before, it counts as 0. Returns 0 if the bytes are copied inside
+ * this host.
  */
 static double rate_to(transfer_engine_t engine, segment_id_t segment)
 {
@@ -675,8 +679,8 @@ std::shared_ptr<note> backend::queue_note(segment_id_t to,
 	notes.push_back(next);
 	if (sending)
 		return next;
-	/* the thread that has sent the earlier notifications does not take the
-	 * lock again */
+	/* `thread` has set sending to false and ends without taking the lock
+	 * again, so it can be joined while the lock is held */
 	if (thread.joinable())
 		thread.join();
 	sending = true;
@@ -720,7 +724,7 @@ nixl_status_t backend::getNotifs(notif_list_t &out)
 
 /* --- the plug-in ---------------------------------------------------------- */
 
-/* Called by NIXL after it has loaded the plug-in. */
+/* NIXL calls this function after it has loaded the plug-in. */
 extern "C" NIXL_PLUGIN_EXPORT nixlBackendPlugin *nixl_plugin_init()
 {
 	static nixlBackendPlugin plugin = {

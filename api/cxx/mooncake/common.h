@@ -106,9 +106,9 @@ inline std::string getHostname()
 }
 
 /*
- * Binds the calling thread to the processors of a NUMA node. If the node is
- * unknown, uses node 0. Returns 0 or ERR_NUMA. The list of processors comes
- * from sysfs, so that the program need not link with libnuma.
+ * Binds the calling thread to the processors of a NUMA node. Uses node 0 if
+ * socket_id is not a node of this host. Returns 0 or ERR_NUMA. Reads the list
+ * of processors from sysfs, so that the program need not link with libnuma.
  */
 inline int bindToSocket(int socket_id)
 {
@@ -244,7 +244,7 @@ inline bool overlap(const void *a, std::size_t a_length, const void *b,
 	return x < y ? y - x < a_length : x - y < b_length;
 }
 
-/* A generator of random numbers for purposes that need no good randomness. */
+/* A generator of random numbers that are not suitable for cryptography. */
 class SimpleRandom {
 public:
 	explicit SimpleRandom(std::uint32_t seed) : state_(seed) {}

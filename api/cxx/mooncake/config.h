@@ -8,9 +8,9 @@
 namespace mooncake {
 
 /*
- * Members of Mooncake's configuration that programs read or set. moonrail reads
- * its settings from the environment (see moonrail(7)) and has no use for a value
- * that a program sets here.
+ * The members of Mooncake's configuration that programs read or set. moonrail
+ * reads its settings from the environment (see moonrail(7)); values that a
+ * program sets here have no effect.
  */
 struct GlobalConfig {
 	std::uint64_t max_mr_size = UINT64_C(1) << 40;	/* bytes */

@@ -2,7 +2,7 @@
 #ifndef MOONRAIL_MOONCAKE_CUDA_ALIKE_H
 #define MOONRAIL_MOONCAKE_CUDA_ALIKE_H
 
-/* The CUDA runtime, if the program is compiled with USE_CUDA. */
+/* Includes the CUDA runtime if the program is compiled with USE_CUDA. */
 #include <string>
 
 #ifdef USE_CUDA

@@ -36,8 +36,8 @@ inline std::string buildSegmentsLocation(std::size_t page_size,
 	return text;
 }
 
-/* Parses such a location. Returns false if the text is malformed; info is
- * unchanged then. */
+/* Parses a location that begins with "segments:". If the text is malformed,
+ * returns false and leaves info unchanged. */
 inline bool parseSegmentsLocation(const std::string &name,
 				  SegmentsLocationInfo &info)
 {
@@ -68,8 +68,8 @@ inline bool parseSegmentsLocation(const std::string &name,
 	return true;
 }
 
-/* Returns the location "cpu:NODE" of the byte at the given offset in such a
- * buffer. */
+/* Returns the location "cpu:NODE" of the byte at that offset in a buffer with a
+ * "segments:" location. */
 inline std::string resolveSegmentsLocation(const SegmentsLocationInfo &info,
 					   std::uint64_t buffer_length,
 					   std::uint64_t offset)

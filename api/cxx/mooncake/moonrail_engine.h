@@ -20,8 +20,9 @@
 namespace mooncake::detail {
 
 /*
- * Created by TransferEngine. Freed with the last object that refers to the
- * engine. Only one thread sets the members of the first group, before other
+ * The engine that the objects of TransferEngine, Transport, TransferMetadata
+ * and Topology share. Created by TransferEngine and freed with the last of
+ * these objects. The members before `lock` are set by one thread, before other
  * threads use the engine.
  */
 struct engine {
@@ -30,12 +31,12 @@ struct engine {
 	std::string metadata, server_name;
 	std::vector<std::string> filter;  /* names of the NICs that may be
 					   * used; empty: all */
-	std::vector<std::string> applied; /* value of filter with which
-					   * handle was created */
+	std::vector<std::string> applied; /* value of `filter` when the C engine
+					   * was created */
 	bool auto_discover = false;
 
 	std::mutex lock;
-	/* guarded by lock */
+	/* the members below are guarded by lock */
 	/* names of the open segments */
 	std::map<segment_id_t, std::string> names;
 	/* start and length of registered buffers */
@@ -46,8 +47,8 @@ struct engine {
 	engine &operator=(const engine &) = delete;
 	~engine() { destroy(); }
 
-	/* Creates the C engine with the settings above. Port 0 means any port.
-	 * Returns 0 or a negative code. */
+	/* Creates the C engine with the settings in the members above. Port 0
+	 * means any port. Returns 0 or a negative code. */
 	int create(std::uint32_t port)
 	{
 		std::string text = "MC_TE_FILTERS=";
@@ -111,7 +112,8 @@ struct engine {
 		return text.data();
 	}
 
-	/* Opens a segment. Returns its id or -1. */
+	/* Opens a segment. If "again" is true, reads its descriptor again.
+	 * Returns the id of the segment or -1. */
 	segment_id_t open(const std::string &name, bool again = false)
 	{
 		auto call = again ? openSegmentNoCache : openSegment;
@@ -124,8 +126,8 @@ struct engine {
 		return id;
 	}
 
-	/* Returns the name of a segment that was opened. Returns "" for any
-	 * other id. */
+	/* Returns the name of the own segment or of a segment that was opened.
+	 * Returns "" for any other id. */
 	std::string name_of(segment_id_t id)
 	{
 		if (id == LOCAL_SEGMENT)
@@ -151,16 +153,16 @@ struct engine {
 	}
 };
 
-/* Converts the id of a segment to its id in the C API. Returns -1 if there is
- * no such segment. */
+/* Converts the id of a segment to its id in the C API. Returns -1 if the number
+ * is too large for an id. */
 inline segment_id_t segment(std::uint64_t id)
 {
 	return id <= INT32_MAX ? static_cast<segment_id_t>(id) : -1;
 }
 
-/* Converts a code of the C library, of either sign, to a status. If the calling
- * thread's last error has the same code, the status has the message of that
- * error. */
+/* Converts a positive or negative code of the C library to a status. If the
+ * calling thread's last error has the same code, the status has the message of
+ * that error. */
 inline Status status(int code)
 {
 	te_error error = {};
@@ -185,8 +187,8 @@ inline Status status(int code)
 	return result;
 }
 
-/* Returns the negative code of the calling thread's last error, or
- * ERR_INVALID_ARGUMENT. */
+/* Returns the code of the calling thread's last error, which is negative.
+ * Returns ERR_INVALID_ARGUMENT if the thread has had no error. */
 inline int last_code()
 {
 	te_error error = {};

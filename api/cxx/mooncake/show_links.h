@@ -2,7 +2,7 @@
 #ifndef MOONRAIL_MOONCAKE_SHOW_LINKS_H
 #define MOONRAIL_MOONCAKE_SHOW_LINKS_H
 
-/* TransferEngine::showLinks() is the only function about links that programs use. */
+/* Programs that include this header call TransferEngine::showLinks(). */
 #include "transfer_engine.h"
 
 #endif

@@ -24,8 +24,7 @@ namespace mooncake {
 struct TopologyEntry {
 	std::string name; /* location, such as "cpu:0" */
 	std::vector<std::string> preferred_hca;
-	std::vector<std::string> avail_hca; /* the NICs that are not
-					     * preferred */
+	std::vector<std::string> avail_hca; /* the other NICs */
 
 	bool operator==(const TopologyEntry &other) const = default;
 };
@@ -178,8 +177,8 @@ public:
 		return !ret && hca_list_.empty() ? ERR_DEVICE_NOT_FOUND : ret;
 	}
 
-	/* Replaces the topology by one in JSON. Returns 0. If the text is
-	 * malformed, returns ERR_MALFORMED_JSON and changes nothing. */
+	/* Replaces the topology by the one in the JSON text. Returns 0. If the
+	 * text is malformed, returns ERR_MALFORMED_JSON and changes nothing. */
 	int parse(const std::string &topology_json)
 	{
 		detail::topology_parser parser(topology_json);
@@ -230,7 +229,7 @@ public:
 
 	TopologyMatrix getMatrix() const { return matrix_; }
 
-	/* The names of all NICs, sorted. */
+	/* Returns the names of all NICs, sorted. */
 	const std::vector<std::string> &getHcaList() const
 	{
 		return hca_list_;

@@ -11,8 +11,9 @@
  *   - Batches are not objects of the program: BatchID cannot be cast to a
  *     pointer.
  *   - A transfer ends FAILED if there is no progress for MC_SLICE_TIMEOUT,
- *     which is 10 s by default. Its status is TIMEOUT instead if the variable
- *     is set and the target could not be fenced.
+ *     which is 10 s by default. Its status is TIMEOUT instead if the program or
+ *     the environment has set MC_SLICE_TIMEOUT and the target could not be
+ *     fenced.
  *   - submitTransfer() refuses memory that is not registered.
  *   - update_metadata is ignored: a registration is published at once.
  *   - ip_or_host_name and rpc_port of init() are ignored; getRpcPort() returns
@@ -72,7 +73,8 @@ public:
 	{
 	}
 
-	/* filter: names of the NICs that may be used; empty: all NICs. */
+	/* "filter" contains the names of the NICs that may be used. If it is
+	 * empty, all NICs may be used. */
 	TransferEngine(bool auto_discover,
 		       const std::vector<std::string> &filter)
 		: engine_(std::make_shared<detail::engine>()),
@@ -116,8 +118,8 @@ public:
 		return engine_->create(0);
 	}
 
-	/* Ends the engine; the objects of getMetadata() and installTransport()
-	 * return errors from then on. Returns 0. */
+	/* Destroys the C engine. The objects that getMetadata() and
+	 * installTransport() have returned then return errors. Returns 0. */
 	int freeEngine()
 	{
 		if (engine_)
@@ -168,8 +170,8 @@ public:
 		return entry.get();
 	}
 
-	/* Returns 0. After an error, returns a negative code, and the transport
-	 * stays installed. */
+	/* Uninstalls a transport. Returns 0. After an error, returns a negative
+	 * code, and the transport stays installed. */
 	int uninstallTransport(const std::string &proto)
 	{
 		int ret = ::uninstallTransport(handle(), proto.c_str());
@@ -300,7 +302,8 @@ public:
 		return TransferMetadata(engine_).syncSegmentCache(segment_name);
 	}
 
-	/* Returns OK unless the id is unknown or the process has ended. */
+	/* Returns OK if the segment is open and its process has not ended;
+	 * otherwise returns an error. */
 	Status CheckSegmentStatus(SegmentID sid)
 	{
 		struct te_peer_stats stats = {};
@@ -349,7 +352,7 @@ public:
 		return ret;
 	}
 
-	/* Registers all of the buffers or, after an error, none. */
+	/* Registers all buffers. After an error, none of them is registered. */
 	int registerLocalMemoryBatch(const std::vector<BufferEntry> &buffer_list,
 				     const std::string &location)
 	{
@@ -431,15 +434,16 @@ public:
 		return all_->getTransferStatus(batch_id, task_id, status);
 	}
 
-	/* Gets the worst status of the requests, as getTransferStatus reports it, and
-	 * the sum of their bytes. A batch without requests is COMPLETED. */
+	/* Sets "status" to the worst status of the requests, as
+	 * getTransferStatus reports it, and the sum of their bytes. A batch
+	 * without requests is COMPLETED. */
 	Status getBatchTransferStatus(BatchID batch_id, TransferStatus &status);
 
 	struct ScatterTransferRange;
 	class ScatterTransferOperation;
 
-	/* Starts to move the fragments of all ranges. Returns the operation,
-	 * whose end the program can wait for. */
+	/* Starts to move the fragments of all ranges. Returns an object with
+	 * which the program waits for the end. */
 	ScatterTransferOperation
 	submitScatter(const std::vector<ScatterTransferRange> &ranges);
 
@@ -509,9 +513,9 @@ private:
 };
 
 /*
- * The filter of an engine is set when the engine is created. If the program has
- * passed a filter to getLocalTopology()->discover() after init(), this function
- * creates the engine again on the same port. Returns false if that fails, or if
+ * Creates the C engine again, on the same port, if the program has passed
+ * another filter to getLocalTopology()->discover() after init(): the C engine
+ * takes the filter only when it is created. Returns false if that fails, or if
  * the engine is already in use.
  */
 inline bool TransferEngine::apply_filter()
@@ -532,8 +536,8 @@ inline Status TransferEngine::getBatchTransferStatus(BatchID batch_id,
 	transfer_status_t got = {};
 	TransferStatus one = {};
 
-	/* te_batch_status fails for a batch without requests. To find out
-	 * whether the batch exists, submit 0 requests. */
+	/* te_batch_status fails for a batch without requests. Submitting 0
+	 * requests shows whether the batch exists. */
 	int ret = te_batch_status(handle(), batch_id, &got);
 	if (ret && !::submitTransfer(handle(), batch_id, nullptr, 0)) {
 		got.status = STATUS_COMPLETED;
@@ -545,8 +549,8 @@ inline Status TransferEngine::getBatchTransferStatus(BatchID batch_id,
 	status.transferred_bytes = got.transferred_bytes;
 	if (got.status != STATUS_TIMEOUT)
 		return Status::OK();
-	/* The status of a request shows whether an unfenced request is reported
-	 * as TIMEOUT or as FAILED. */
+	/* getTransferStatus shows whether an unfenced request is reported as
+	 * TIMEOUT or as FAILED. */
 	status.s = TransferStatusEnum::FAILED;
 	for (std::size_t i = 0; getTransferStatus(batch_id, i, one).ok(); i++)
 		if (one.s == TransferStatusEnum::TIMEOUT)

@@ -8,8 +8,9 @@
 
 namespace mooncake {
 
-/* Fragments of one local buffer and of one range of a segment. The three spans have
- * one element per fragment and are used by submitScatter() only. */
+/* Fragments to move between one local buffer and one range of a segment. The
+ * three spans have one element for each fragment. Only submitScatter() reads
+ * them. */
 struct TransferEngine::ScatterTransferRange {
 	TransferRequest::OpCode opcode;
 	std::string remote_segment;
@@ -24,9 +25,9 @@ struct TransferEngine::ScatterTransferRange {
 	std::span<const std::size_t> remote_offsets;
 	std::span<const std::size_t> lengths; /* bytes of each fragment; 0:
 					       * the fragment is empty */
-	/* Called once for each fragment, with the index of the fragment in this
-	 * range. The thread that calls submitScatter(), wait() or waitFor(), or
-	 * that runs the destructor, calls this function. */
+	/* Called when a fragment has ended, with the index of the fragment in
+	 * this range. It is called by the thread that calls submitScatter(),
+	 * wait() or waitFor(), or that destroys the operation. */
 	std::function<void(std::size_t, const Status &)> on_fragment_complete;
 };
 
@@ -49,8 +50,8 @@ public:
 							 "no operation");
 	}
 
-	/* Does what wait() does, but waits for a limited time. If the time has
-	 * passed, returns a status with the code Clock, and the transfer
+	/* Does what wait() does, but waits for "timeout" at most. If this time
+	 * has passed, returns a status with the code Clock, and the transfer
 	 * continues. */
 	Status waitFor(std::chrono::nanoseconds timeout)
 	{
@@ -90,7 +91,8 @@ private:
 		/* callback of each range */
 		std::vector<Callback> callbacks;
 		std::vector<TransferRequest> requests;
-		/* fragment of each request */
+		/* for each element of `requests`, the fragment to which it
+		 * belongs */
 		std::vector<Fragment> fragments;
 		std::map<std::string, segment_id_t> segments;
 		std::size_t ended = 0; /* number of requests whose end was
@@ -107,8 +109,8 @@ private:
 	std::unique_ptr<Work> work_;
 };
 
-/* Reports the end of a fragment to the callback. If the callback throws an
- * exception, the operation fails. */
+/* Reports the end of a fragment to the callback of its range. If the callback
+ * throws an exception, the operation fails. */
 inline void
 TransferEngine::ScatterTransferOperation::Work::end(const Fragment &fragment,
 						    const Status &status)
@@ -128,8 +130,8 @@ TransferEngine::ScatterTransferOperation::Work::end(const Fragment &fragment,
 	}
 }
 
-/* Reports the same end to the callbacks of all requests whose end was not
- * reported yet, and frees the memory of the requests. */
+/* Reports "status" to the callbacks of all requests whose end was not reported
+ * yet, and frees the memory of the requests. */
 inline void
 TransferEngine::ScatterTransferOperation::Work::end_all(const Status &status)
 {
@@ -162,8 +164,8 @@ inline void TransferEngine::ScatterTransferOperation::Work::release()
 	segments.clear();
 }
 
-/* Creates the requests of a range. If a fragment is refused, its end is
- * reported at once. */
+/* Adds one request for each fragment of a range. If a fragment is empty or
+ * invalid, adds no request for it and reports its end at once. */
 inline void TransferEngine::ScatterTransferOperation::Work::add(
 	const ScatterTransferRange &range)
 {
@@ -239,8 +241,8 @@ inline void TransferEngine::ScatterTransferOperation::Work::submit()
 		end_all(status);
 }
 
-/* Waits for the requests in their order, for at most limit_us in total. A
- * negative limit_us means that there is no limit. */
+/* Waits for the requests one after the other, for at most limit_us microseconds
+ * in total. If limit_us is negative, there is no limit. */
 inline Status
 TransferEngine::ScatterTransferOperation::Work::wait(std::int64_t limit_us)
 {

@@ -19,10 +19,9 @@
 namespace mooncake {
 
 /*
- * What the engine knows about segments. moonrail publishes the own descriptor
- * and keeps it published. Therefore the functions with which a program
- * publishes again under Mooncake do nothing here. All functions are
- * thread-safe.
+ * Information about segments. moonrail keeps the descriptor of this process
+ * published. Therefore the functions with which a Mooncake program publishes it
+ * again do nothing here. All functions are thread-safe.
  */
 class TransferMetadata {
 public:

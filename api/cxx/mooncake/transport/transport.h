@@ -22,10 +22,11 @@
 namespace mooncake {
 
 /*
- * An installed transport, and the types of requests. A program gets a pointer
- * from TransferEngine::installTransport; the engine owns the object. The
- * functions of the object do the same as those of the engine. The engine itself
- * chooses the transport of a request.
+ * An installed transport, and the types of requests.
+ * TransferEngine::installTransport returns a pointer to the object, which the
+ * engine owns. The functions of the object do the same as those of the engine.
+ * A request need not use this transport, because the engine chooses the
+ * transport of each request.
  */
 class Transport {
 public:
@@ -46,7 +47,7 @@ public:
 		SegmentID target_id;
 		std::uint64_t target_offset;
 		std::size_t length;	/* bytes */
-		/* members that moonrail ignores */
+		/* moonrail ignores the members below */
 		int advise_retry_cnt = 0;
 		int transport_hint = 0;
 		std::uint64_t task_group_id = kNoTaskGroup;

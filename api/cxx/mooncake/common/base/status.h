@@ -37,7 +37,7 @@ public:
 
 	Status() = default;
 
-	/* If the code is kOk, the message is dropped. */
+	/* Creates a status. If the code is kOk, the message is not stored. */
 	Status(Code code, std::string_view message) : code_(code)
 	{
 		if (code != Code::kOk)
