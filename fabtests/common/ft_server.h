@@ -61,8 +61,8 @@ void ft_server_close(struct ft_server *server);
  * password. */
 bool ft_server_password(struct ft_server *server, const char *password);
 
-/* Kills the server. Its data stays, unless the product keeps data in memory
- * only. */
+/* Kills the server. Its data stays, except that of products which keep it
+ * only in memory. */
 void ft_server_kill(struct ft_server *server);
 /* Kills the server and removes its data, so that it starts empty. */
 void ft_server_wipe(struct ft_server *server);

@@ -15,8 +15,8 @@
  * wait until it has passed. */
 struct fault_rig {
 	transfer_engine_t patient, hasty;
-	transfer_engine_t engine;	/* the one of both that the current part
-					 * uses */
+	transfer_engine_t engine;	/* "patient" or "hasty", whichever the
+					 * current part uses */
 	struct fx_buf mem;
 	uint64_t sequence;
 	uint64_t random;

@@ -581,8 +581,8 @@ static void blob_lengths(struct blob_rig *rig)
 	ft_ok(!memcmp(copy, rig->blob, rig->size), "the_checksum_is_crc32c");
 }
 
-/* Makes a blob of the text (len bytes) with a correct checksum and imports it.
- * Returns the segment id or the error code. */
+/* Makes a blob of the len bytes of `json` with a correct checksum and imports
+ * it. Returns the segment id or the error code. */
 static int blob_say_text(struct blob_rig *rig, const char *json, size_t len,
 			 transfer_engine_t engine)
 {

@@ -43,8 +43,8 @@ int fx_job_start(struct fx_job *job)
 }
 
 /*
- * Uses te_wait_task, because getTransferStatus reports an unfenced task as
- * FAILED unless MC_SLICE_TIMEOUT is set.
+ * Uses te_wait_task, because it always reports an unfenced task as TIMEOUT.
+ * Without MC_SLICE_TIMEOUT, getTransferStatus reports such a task as FAILED.
  */
 int fx_status(transfer_engine_t engine, batch_id_t id, size_t task,
 	      struct transfer_status *status)
