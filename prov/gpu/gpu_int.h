@@ -26,9 +26,9 @@ struct gpu_copy {
 					 * still in flight */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
-	bool unmarked;			/* no event marks the end of this copy;
-					 * it has ended when the whole stream
-					 * has ended */
+	bool unmarked;			/* no event marks the end of this copy,
+					 * so it counts as ended only when all
+					 * work of the stream has ended */
 	bool failed;			/* the copy has failed, and the error is
 					 * recorded in op */
 };
@@ -136,7 +136,7 @@ bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
 void *gpu_main(void *arg);
 
 /*
- * Cancels op: no copy of it is started any more, and it ends when none of its
+ * Cancels op: no further copy of it is started, and op ends when none of its
  * copies is in flight.
  */
 void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)

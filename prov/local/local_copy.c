@@ -130,8 +130,8 @@ static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
 
 /*
  * Copies with as many system calls as needed. If a call copies less than
- * requested, the next call continues there. A call that copies nothing is an
- * error.
+ * requested, the next call continues after the copied bytes. A call that copies
+ * nothing is an error.
  */
 static int copy_kernel(const struct local_piece *p, struct tei_err *err)
 {

@@ -101,8 +101,8 @@ static void ctx_fill_shared_table(struct local_shared_table *b,
 }
 
 /*
- * Creates the shared registration table. Without it, this process and others
- * cannot copy from and to each other.
+ * Creates the shared registration table. Without it, no copies between this
+ * process and other processes are possible.
  */
 static void ctx_share(struct tei_local *ctx)
 {

@@ -129,8 +129,8 @@ static int pool_start_thread(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 }
 
 /*
- * Starts one more thread unless one is idle or all have been started. Fails
- * only if no copy thread exists.
+ * Starts one more thread if none is idle and not all have been started. Returns
+ * an error only if no copy thread exists.
  */
 static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {

@@ -234,8 +234,8 @@ static void regions_drain(struct tei_local *ctx, struct tei_local_range *ranges,
 	}
 }
 
-/* Removes the regions that were drained. Publishes again those that were
- * not. */
+/* Removes the regions that were drained. Publishes the other regions of the
+ * ranges again. */
 static void regions_settle(struct tei_local *ctx,
 			   struct tei_local_range *ranges, size_t count)
 	TEI_REQUIRES(ctx->lock)

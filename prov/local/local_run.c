@@ -12,8 +12,8 @@
 
 #include "prov/local/local_int.h"
 
-/* One entry more than operations: a run that reads also reads the magic
- * number. */
+/* One entry for each operation, and one for the magic number: a run that reads
+ * also reads the magic number. */
 #define RUN_ENTRIES (TEI_LOCAL_RUN + 1)
 
 struct local_run {
@@ -181,8 +181,8 @@ size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
 
 /* ---- on the caller's thread --------------------------------------------- */
 
-/* If the local ranges must be registered, limits the run to the operations
- * before the first one whose local range is not registered. */
+/* Ends the run before the first operation that requires a registered local
+ * range and has none. */
 static void run_check_local(struct local_run *run)
 {
 	const struct tei_local_op *op;

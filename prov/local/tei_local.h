@@ -150,8 +150,8 @@ struct tei_local_range {
 
 /*
  * Removes several regions at once: the table is published once instead of once
- * per region. Each range gets its own code. A region that stays does not affect
- * the others.
+ * per region. Sets the code of each range. A region that cannot be removed does
+ * not affect the other ones.
  */
 void tei_local_regions_remove(struct tei_local *ctx,
 			      struct tei_local_range *ranges, size_t count,

@@ -79,8 +79,8 @@ static inline int moonrail_av_err(const struct moonrail_av_entry *e)
 {
 	return e->peer->err ? e->peer->err : e->err;
 }
-/* Moves all entries of the peer "from" to the peer "to", which is the same
- * process. */
+/* Moves all entries of the peer "from" to the peer "to". Both peers stand for
+ * the same process. */
 void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held);
 /* Marks the addresses of the peer's endpoint ep as refused, because the

@@ -4,10 +4,11 @@
  *
  * Bounce buffers are used if rails require registered local memory
  * (FI_MR_LOCAL) or pin registered memory, and the application has not
- * registered its buffer. Registering the buffer on the fly and keeping the
- * registration would be faster, but wrong once the application unmaps the
- * buffer and maps other memory there, because the provider does not learn of
- * that. Memory that the application has registered is used directly.
+ * registered its buffer. It would be faster to register the buffer during the
+ * operation and to keep the registration. But this would be wrong if the
+ * application unmaps the buffer and maps other memory there, because the
+ * provider does not learn of that. Memory that the application has registered
+ * is used directly.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +118,7 @@ int moonrail_bounce_move(struct moonrail_op *op,
 	if (!op->block) {
 		if (bounce_registered(d, op->iov, op->niov))
 			return 0;
-		/* do not overtake moves that wait for a block */
+		/* a new move must not overtake moves that wait for a block */
 		if (tei_list_empty(&d->bounces->deferred))
 			op->block =
 				tei_rail_bounce_take(&d->bounces->pool, len);

@@ -51,7 +51,7 @@ struct moonrail_cq {
 					 * found no completion; atomic */
 	bool sleeping;			/* a thread sleeps on the file
 					 * descriptor or is about to, and the
-					 * data plane has been notified;
+					 * data plane has been notified of this;
 					 * atomic */
 };
 

@@ -62,8 +62,8 @@ static uint64_t dispatch_attend(void *arg, struct tei_rail_peer *peer,
 	if (!moonrail_try_enter(d))
 		return now + DISPATCH_BUSY_NS;
 	moonrail_drain(d);
-	/* the clock is read after all messages were handled, so that the time
-	 * of the call is not earlier than that of the last message */
+	/* read the clock after all messages were handled, so that "now" is not
+	 * earlier than the time of the last message */
 	next = moonrail_peer_run(d, peer, tei_now_ns());
 	moonrail_leave(d);
 	return next;

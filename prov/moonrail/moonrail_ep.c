@@ -99,8 +99,8 @@ static ssize_t ep_rx_left(struct fid_ep *fid)
 	return left;
 }
 
-/* Returns the number of operations that the endpoint accepts now, whichever
- * address of the address vector they are for. */
+/* Returns the number of operations that the endpoint accepts now, even if all
+ * of them are for the address with the most waiting messages. */
 static ssize_t ep_tx_left(struct fid_ep *fid)
 {
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);

@@ -3,9 +3,9 @@
 #define TEI_PROV_MOONRAIL_MOONRAIL_FABRIC_H
 
 /*
- * Fabrics, event queues, and the file descriptors that programs wait for. A
- * fabric is created by fi_fabric and freed by fi_close; the same holds for
- * event queues.
+ * Fabrics, event queues, and the file descriptors that programs wait for.
+ * fi_fabric creates a fabric, fi_eq_open creates an event queue, and fi_close
+ * frees both.
  */
 
 #include <pthread.h>

@@ -235,8 +235,8 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 	if (!ret)
 		ret = moonrail_devices_check(info, &settings);
 	/* A program may take the first provider that is offered. If moonrail
-	 * has only IP interfaces, another provider may suit such a program
-	 * better, such as shm between processes of one host. */
+	 * has only IP interfaces, another provider, such as shm between
+	 * processes of one host, may suit this program better. */
 	if (!ret && !init_asked(hints) && !moonrail_domain_rdma(&settings, info))
 		ret = -FI_ENODATA;
 	if (ret) {

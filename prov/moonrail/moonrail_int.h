@@ -112,17 +112,18 @@
 /* Number of messages of each sender that a backpressured endpoint still
  * accepts. */
 #define MOONRAIL_EXCESS_MAX	(2 * MOONRAIL_WINDOW)
-/* Values of mr_mode from before libfabric 1.5. Version 2.0 deprecates their
- * names. */
+/* FI_MR_BASIC and FI_MR_SCALABLE, the values of mr_mode from before libfabric
+ * 1.5. Version 2.0 deprecates their names. */
 #define MOONRAIL_MR_BASIC	1
 #define MOONRAIL_MR_SCALABLE	2
-/* FI_MR_DMABUF, which the headers of 1.17 do not define: the attributes
- * describe a DMA buffer instead of an address. */
+/* The value of FI_MR_DMABUF, which the headers of libfabric 1.17 do not define.
+ * With this flag, the attributes describe a DMA buffer instead of an
+ * address. */
 #define MOONRAIL_DMABUF	(UINT64_C(1) << 40)
 /* Value of ep_attr->protocol. Programs such as Mercury store it in an int and
  * reject values that are not positive. The numbers that libfabric assigns are
  * below 100. */
-#define MOONRAIL_PROTO	0x6d6f6f6eu	/* protocol number; decimal
+#define MOONRAIL_PROTO	0x6d6f6f6eu	/* this protocol; in decimal
 					 * 1836019566 */
 #define MOONRAIL_PROTO_010 (MOONRAIL_OWN | MOONRAIL_PROTO) /* protocol of
 							    * release 0.1.0;

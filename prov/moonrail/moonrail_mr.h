@@ -3,8 +3,8 @@
 #define TEI_PROV_MOONRAIL_MOONRAIL_MR_H
 
 /*
- * Memory registrations of the application, and the pinned ranges that they
- * consist of.
+ * Memory registrations of the application, and the pinned ranges that hold
+ * their memory.
  */
 
 #include <rdma/fi_domain.h>
@@ -69,9 +69,10 @@ extern struct fi_ops_mr moonrail_mr_ops;
  */
 int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		 bool mr) TEI_REQUIRES(moonrail_held);
-/* Must be called before moonrail_unpin for a registration of the application,
- * after the registration has left domain->mrs. Marks the pinned ranges of which
- * the other open registrations cover only a part (moonrail_pin.stale). */
+/* Marks the pinned ranges of which the other open registrations cover only a
+ * part (moonrail_pin.stale). Must be called when a registration of the
+ * application is closed: after it was removed from domain->mrs, and before
+ * moonrail_unpin. */
 void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 			 uint64_t len) TEI_REQUIRES(moonrail_held);
 /* Drops a reference to each pinned range within the given range. Adds the

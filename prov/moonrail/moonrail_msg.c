@@ -283,7 +283,7 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 	op->unsignaled = ep->rx_selective && !(c->flags & FI_COMPLETION);
 	op->flags = FI_RECV | (c->tagged ? FI_TAGGED : FI_MSG) |
 		    (c->flags & FI_MULTI_RECV);
-	/* the peer is taken from the address now, because the address may be
+	/* take the peer from the address now, because the address may be
 	 * removed and reused later */
 	if (from) {
 		op->from = from->peer;

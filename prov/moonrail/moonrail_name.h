@@ -18,7 +18,8 @@ struct tei_rail_addr;
 #define MOONRAIL_EP_ANY	0u		/* endpoint number that stands for the
 					 * oldest endpoint of a domain */
 #define MOONRAIL_FAMILY	0x6d72		/* first field of an encoded name */
-/* FI_PROV_SPECIFIC, which some headers of 2.x no longer define. */
+/* The value of FI_PROV_SPECIFIC, which some headers of libfabric 2.x no longer
+ * define. */
 #define MOONRAIL_OWN	(1u << 31)
 /* addr_format of encoded names */
 #define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu)

@@ -30,7 +30,7 @@ bool moonrail_iov_too_long(const struct iovec *iov, size_t n)
 }
 
 /*
- * The size of an operation. Operations are allocated with malloc and memset
+ * Size of an operation, bytes. Operations are allocated with malloc and memset
  * instead of calloc, because glibc's calloc does not reuse memory that the
  * thread has just freed. The variable is volatile, because a compiler that
  * knows the size replaces malloc and memset by calloc.
@@ -91,7 +91,7 @@ void moonrail_op_free(struct moonrail_op *op)
 		moonrail_peer_unuse(op->peer);
 	if (op->from)
 		moonrail_peer_unuse(op->from);
-	/* the block is clean unless the peer may still read the message */
+	/* the block is clean if the peer can no longer read the message */
 	if (op->block)
 		moonrail_bounce_put(d, op->block,
 				    op->kind != MOONRAIL_SEND || op->released);

@@ -34,9 +34,9 @@ struct moonrail_out {
 };
 
 /* --- moonrail_out.c: messages of the outgoing stream --------------------- */
-/* Creates a message of the stream with room for len bytes of payload. The
- * caller fills in wire, except version, seq and ack. Returns NULL if memory is
- * short. */
+/* Creates a message of the stream for len bytes of payload. The caller fills in
+ * the payload and the member "wire", except for its fields version, seq and
+ * ack. Returns NULL if memory is short. */
 struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len);
 static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
 {
@@ -54,7 +54,8 @@ void moonrail_out_drop(struct moonrail_out *out, int err)
 /* Frees the messages of a list, and fails their operations. */
 void moonrail_out_drop_list(struct tei_list *list, int err)
 	TEI_REQUIRES(moonrail_held);
-/* Frees all numbered messages, and fails their operations. */
+/* Frees all messages of the peer that have numbers, and fails their
+ * operations. */
 void moonrail_out_drop_all(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
 /* Empties the messages of a list, except those for which moonrail_out_is_answer

@@ -183,8 +183,8 @@ struct nvmeof_backend {
 	/* Ends the back end's threads. ctx->stopping is set and no request is
 	 * in flight. Called without the lock. */
 	void (*stop)(struct tei_nvmeof *ctx);
-	/* Makes a thread call nvmeof_pump, because ctx->turn or ctx->ready may
-	 * have become non-empty. */
+	/* Causes nvmeof_pump to be called by a thread, because ctx->turn or
+	 * ctx->ready may have become non-empty. */
 	void (*wake)(struct tei_nvmeof *ctx);
 	/* Registers memory in adjacent slots, one for each ctx->part bytes.
 	 * Returns the first slot, or -1 if the memory is not registered. Called

@@ -414,9 +414,9 @@ static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	io = file_room(ctx, f) ? io_take(ctx, f) : NULL;
 	if (!io)
 		return false;
-	op_unqueue(op, f);	/* a file gets one piece per turn; the operation
-				 * is queued again below if more pieces
-				 * remain */
+	op_unqueue(op, f);	/* one piece is started here; if more pieces
+				 * remain, the operation is queued again
+				 * below */
 	piece_cut(ctx, op, io);
 	if (op->next < op->length)
 		op_queue(ctx, op);
@@ -424,7 +424,7 @@ static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	return true;
 }
 
-/* Checks for stalls all files with running requests. Called when a file could
+/* Checks all files with running requests for stalls. Called when a file could
  * not start a request because of the limits. */
 static void room_watch(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
@@ -446,7 +446,7 @@ void nvmeof_pump(struct tei_nvmeof *ctx)
 	uint32_t left = 0;
 	struct tei_list turn;
 
-	/* go round the files until a whole round starts nothing */
+	/* try one piece of each file, until no file starts one */
 	do {
 		tei_list_init(&turn);
 		tei_list_splice_tail(&turn, &ctx->turn);

@@ -268,8 +268,9 @@ struct staging_local {
 	 * been reported yet, or NULL */
 	const struct tei_staging_carrier *ending;
 
-	bool hopeless; /* used by the thread only: some pool has no free slot
-			* and gets none before its GPU continues */
+	bool hopeless; /* used by the thread only: at least one pool has no free
+		        * slot, and none becomes free before its GPU
+		        * continues */
 };
 
 static inline struct staging_local *staging_local(struct tei_staging *s)
@@ -300,8 +301,8 @@ void staging_step_cancel(struct staging_local *l, struct tei_staging_task *task)
 void staging_local_free(struct tei_staging *s);
 
 /* --- staging_remote.c: remote bounce slots -------------------------------- */
-/* These functions do for the remote bounce slots what staging_local_close and
- * staging_local_free do for the local part. */
+/* These functions do for the part for remote bounce slots what
+ * staging_local_close and staging_local_free do for the local part. */
 void staging_remote_close(struct tei_staging *s);
 void staging_remote_free(struct tei_staging *s);
 

@@ -326,7 +326,7 @@ struct staging_remote *staging_remote_get(struct tei_staging *s);
  * result of tei_rail_send. Any thread. */
 int staging_remote_post(struct tei_rail_peer *peer, uint32_t *prefer,
 			const struct staging_msg *m);
-/* Sends a message unless the back-off forbids it. If the message may have been
+/* Sends a message, if the back-off permits it. If the message may have been
  * lost, the caller repeats it. Returns false if no rail accepted the message;
  * rs->due is then no later than the time of the next attempt. */
 bool staging_remote_send(struct staging_remote *rs, struct tei_rail_peer *peer,

@@ -522,8 +522,8 @@ static void test_queued_behind(struct remote_rig *r, void *mem, size_t n)
 	ended = rig_await_failed(r, first, n);
 	last = rig_await_failed(r, second, 1);
 	CU_ASSERT(ended && last);
-	/* the time that the last task waited for its turn counts towards its
-	 * timeout */
+	/* the last task must not wait for another MC_SLICE_TIMEOUT: the time
+	 * that it waited for its turn counts */
 	CU_ASSERT(last - ended < REMOTE_TIMEOUT_NS / 4 * 3);
 }
 

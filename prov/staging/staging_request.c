@@ -293,7 +293,7 @@ static void target_progressed(struct staging_remote *rs,
  * Fails those tasks for a silent target that have waited for MC_SLICE_TIMEOUT
  * and have no piece in progress. Otherwise each of them would wait for
  * MC_SLICE_TIMEOUT again, one after the other. A task that was started later
- * has its own time.
+ * has its own timeout.
  */
 static void target_purge(struct staging_remote *rs,
 			 struct staging_target *target)

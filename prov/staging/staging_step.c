@@ -37,7 +37,8 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 	enum tei_rail_end status = TEI_RAIL_END_FAILED;
 	struct staging_local *l = slot_local(slot);
 
-	/* after this function, the thread of the part owns the slot again */
+	/* when this function has returned, the thread of the part owns the slot
+	 * again */
 	tei_mutex_lock(&l->part.lock);
 	if (!code)
 		status = 0;

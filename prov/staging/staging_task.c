@@ -88,7 +88,7 @@ static bool task_waited(struct staging_local *l,
  * Handles a piece that ended because its target is silent: fails the tasks for
  * that target that have waited for MC_SLICE_TIMEOUT and have no slot. Otherwise
  * each of them would wait for MC_SLICE_TIMEOUT again, one after the other.
- * Tasks with a slot, and tasks that were started later, have their own time.
+ * Tasks with a slot, and tasks that were started later, have their own timeout.
  */
 static void task_purge(struct staging_local *l,
 		       const struct tei_staging_task *silent,
