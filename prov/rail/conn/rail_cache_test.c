@@ -223,8 +223,8 @@ static void cache_check_bounded(bool retires_only, uint32_t most)
 		cache_round(rig, CACHE_TARGETS, r * 1000);
 		CU_ASSERT(cache_held(rig) <= CACHE_CAP);
 		CU_ASSERT(cache_settles(cache_connections, rig, most));
-		/* from the first round on, the connections exist over which the
-		 * targets answer */
+		/* in the first round, the targets make the connections over
+		 * which they answer */
 		if (!r)
 			fds = cache_fds();
 		CU_ASSERT(cache_settles(cache_all_fds, rig,

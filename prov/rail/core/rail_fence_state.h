@@ -22,9 +22,9 @@ enum rail_fence_state {
 	RAIL_FENCE_UNFENCED, /* a task has ended as unfenced: FENCE is still
 			      * repeated, and nothing is posted to the peer
 			      * until the target answers */
-	RAIL_FENCE_DROPPED,  /* as UNFENCED, but FENCE is no longer sent,
-			      * because the peer is GONE and no task waits for
-			      * FENCED */
+	RAIL_FENCE_DROPPED,  /* as RAIL_FENCE_UNFENCED, but FENCE is no longer
+			      * sent, because the peer is GONE and no task waits
+			      * for FENCED */
 	RAIL_FENCE_STATES
 };
 

@@ -271,8 +271,8 @@ uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
  * recent time if the caller knows one, else 0. */
 void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
 
-/* Polls the lane unless another thread holds its lock. Returns true if a poll
- * has returned true (rail_lane_poll). */
+/* Polls the lane unless another thread holds its lock. Returns true if
+ * rail_lane_poll has returned true. */
 bool rail_lane_run(struct rail_lane *lane);
 
 /* Offers new work to the lane: cuts and posts it, or makes the thread that

@@ -79,9 +79,9 @@ enum rail_gone {
 				 * still land and wait for their fence */
 	RAIL_GONE_OVER,			/* the slices posted to the peer have
 					 * landed, or can never land */
-	RAIL_GONE_LEFT,		/* the peer has sent BYE: as OVER, and the peer
-				 * no longer accesses the memory of this
-				 * process */
+	RAIL_GONE_LEFT,		/* the peer has sent BYE: as RAIL_GONE_OVER, and
+				 * the peer no longer accesses the memory of
+				 * this process */
 };
 
 /* Notifications to be sent to a peer (rail_notify.c). Guarded by dp->sched. */
