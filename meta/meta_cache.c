@@ -40,7 +40,8 @@
 #define CACHE_REUSE_AFTER	1024
 #define CACHE_GENERATIONS	(1u << (31 - TEI_META_SLOT_BITS))
 #define CACHE_SYNC_THREADS	8
-#define CACHE_CHUNK		1024u /* slots of one allocation */
+#define CACHE_CHUNK		1024u /* number of slots that are allocated
+				       * together */
 #define CACHE_CHUNKS		(TEI_META_SLOTS / CACHE_CHUNK)
 
 /* A segment of the cache. The cache's lock guards it, except name, which does
@@ -98,7 +99,8 @@ struct tei_meta_cache {
 	pthread_cond_t fetched;
 	struct tei_meta_desc *local;
 	struct tei_list *buckets;
-	uint32_t bucket_count;		/* a power of two */
+	uint32_t bucket_count;		/* number of hash buckets, a power of
+					 * two */
 	uint32_t segment_count;		/* number of segments in the hash
 					 * table */
 	uint32_t open_count;		/* number of segments that have an id */
@@ -902,7 +904,7 @@ int tei_meta_cache_refresh_name(struct tei_meta_cache *c, const char *name,
 
 /* The state of one call of tei_meta_cache_sync, which its threads share. */
 struct cache_sync {
-	struct tei_meta_cache *cache;	/* constant */
+	struct tei_meta_cache *cache;	/* the cache; does not change */
 	uint64_t timeout_ns;
 	int32_t *ids;
 	uint32_t count;

@@ -18,7 +18,7 @@ struct cache_setup {
 	struct tei_meta_cache *cache;
 	struct tei_meta_server *peer[3];
 	unsigned int refreshed;
-	unsigned int detached;	/* atomic */
+	unsigned int detached;	/* atomic: number of calls of detach so far */
 	unsigned int attaching; /* atomic: number of calls of attach so far */
 	bool refuse;		/* true: attach fails */
 	bool hold;		/* atomic; while it is true, attach waits */

@@ -34,19 +34,19 @@ struct client_call {
 	const struct tei_secret *secret;
 	uint64_t deadline_ns;
 	struct meta_session session;
-	/* request */
+	/* the request that is sent */
 	uint8_t type;
 	uint16_t flags;
 	const char *payload;
 	size_t payload_len;
-	/* expected reply */
+	/* the reply that is expected */
 	uint8_t reply_type;
 	size_t reply_max;
-	/* result */
-	char *reply;			/* terminated */
+	/* the result of the call */
+	char *reply;			/* payload of the reply, terminated */
 	size_t reply_len;
-	int prov_errno;			/* errno, or the code that the peer has
-					 * sent */
+	int prov_errno;			/* errno of the failure, or the code
+					 * that the peer has sent */
 	int hint;			/* value from which tei_hint makes the
 					 * hint of the error: an errno or a
 					 * TEI_HINT_…; 0: no hint */

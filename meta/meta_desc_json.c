@@ -144,7 +144,8 @@ static void json_put_buffer(struct meta_buf *b, const struct tei_meta_desc *d,
 		meta_buf_u64(b, buffer->rkey[i]);
 	}
 	meta_buf_text(b, i ? "]" : "[]");
-	json_field(b, "lkey"); /* Mooncake requires as many lkeys as rkeys */
+	json_field(b, "lkey"); /* Mooncake requires that "lkey" has as many
+				* elements as "rkey" */
 	for (i = 0; i < d->rail_count; i++)
 		meta_buf_text(b, i ? ",0" : "[0");
 	meta_buf_text(b, i ? "]" : "[]");
@@ -257,7 +258,7 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
 
 /* --- decode -------------------------------------------------------------- */
 
-/* State of one decode call. One thread. */
+/* State of one call of meta_desc_decode_as. */
 struct json_decoder {
 	struct meta_json j;
 	struct meta_desc *d;

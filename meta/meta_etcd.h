@@ -36,7 +36,7 @@
 struct etcd {
 	/* the following members do not change after open */
 	struct meta_http *http;
-	char *auth; /* "user:password", or NULL */
+	char *auth; /* credentials "user:password", or NULL */
 	struct etcd_endpoint {
 		char url[TEI_META_ENDPOINT_MAX + 16];
 		bool beta; /* guarded by lock; true: the server is an older

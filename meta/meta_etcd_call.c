@@ -290,8 +290,8 @@ struct etcd_try {
 
 enum etcd_next {
 	ETCD_DONE,  /* the call has ended with the result rc */
-	ETCD_AGAIN, /* try the same endpoint again */
-	ETCD_OTHER, /* try the next endpoint */
+	ETCD_AGAIN, /* the call must be tried again at the same endpoint */
+	ETCD_OTHER, /* the call must be tried at the next endpoint */
 };
 
 static enum etcd_next etcd_failed(struct etcd_try *t, int rc, const char *why,
@@ -319,7 +319,7 @@ static enum etcd_next etcd_no_response(struct etcd_try *t, int rc,
 	return ETCD_OTHER;
 }
 
-/* Handles a response whose status is not 200. */
+/* Handles a response whose HTTP status is not 200. */
 static enum etcd_next etcd_refused(struct meta_kv *kv, struct etcd_try *t,
 				   int status, const char *token)
 {

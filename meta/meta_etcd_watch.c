@@ -82,7 +82,8 @@ static void watch_canceled(struct etcd_watch *w, const struct etcd_response *r)
 		w->restart = true;
 		return;
 	}
-	if (r->code) /* the server has failed, not only this watch */
+	if (r->code) /* an error code means that the server cannot serve any
+		      * watch */
 		etcd_leave(e, w->endpoint);
 	else
 		w->created = false;

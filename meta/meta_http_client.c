@@ -31,7 +31,8 @@
 #define HTTP_NAME_MAX 512
 
 struct http_handle {
-	struct tei_list link; /* element of http->running */
+	struct tei_list link; /* element of http->running while the handle is in
+			       * use */
 	CURL *easy;
 	CURLM *multi;	      /* multi handle, which owns the connections */
 	char origin[HTTP_NAME_MAX]; /* "host:port" of the last request that used
@@ -39,7 +40,8 @@ struct http_handle {
 };
 
 struct meta_http {
-	struct meta_http_tls tls; /* does not change after meta_http_new */
+	struct meta_http_tls tls; /* files for https; does not change after
+				   * meta_http_new */
 	/* row 2 of docs/LOCKING.md; not held while a request is in progress */
 	struct tei_mutex lock;
 	bool canceled;

@@ -59,7 +59,7 @@ struct meta_http_response {
 	char *body; /* body, terminated, which the caller frees; NULL after an
 		     * error */
 	size_t len;
-	char why[META_HTTP_WHY]; /* cause of an error */
+	char why[META_HTTP_WHY]; /* text that states the cause of an error */
 };
 
 /* Creates a client, or returns NULL if memory is short. tls may be NULL; its

@@ -22,8 +22,9 @@ struct meta_chunk;
 /* A descriptor with its private members. The memory of the strings, keys and
  * local paths is allocated in chunks, which are freed with the descriptor. */
 struct meta_desc {
-	struct tei_meta_desc pub;	/* must be the first member */
-	uint32_t refs;			/* atomic */
+	struct tei_meta_desc pub;	/* the public members; must be the first
+					 * member */
+	uint32_t refs;			/* number of references; atomic */
 	bool frozen;
 	/* used by the creating thread only, until the freeze */
 	struct meta_chunk *chunks;

@@ -299,7 +299,7 @@ void meta_kv_watching(struct meta_kv *kv);
 int meta_kv_open(struct tei_meta_store *store, const struct meta_kv_ops *ops,
 		 const char *conn, struct tei_err *err);
 
-/* meta_kv.c */
+/* functions of struct meta_store_ops in meta_kv.c */
 void meta_kv_close(struct tei_meta_store *store);
 int meta_kv_resolve(struct tei_meta_store *store, const char *server,
 		    uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
@@ -316,7 +316,8 @@ int meta_kv_list(struct tei_meta_store *store, const char *folder,
 		 uint64_t deadline_ns, struct meta_names *names,
 		 struct tei_err *err);
 
-/* meta_kv_name.c: the names that this process publishes */
+/* functions of struct meta_store_ops in meta_kv_name.c, for the names that this
+ * process publishes */
 int meta_kv_publish(struct tei_meta_store *store,
 		    const struct tei_meta_desc *desc, const char *json,
 		    size_t len, bool report_loss, uint64_t deadline_ns,
@@ -326,7 +327,8 @@ bool meta_kv_owns(struct tei_meta_store *store, const char *name);
 int meta_kv_withdraw(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns, struct tei_err *err);
 
-/* meta_kv_segment.c: the segments that this process reads */
+/* functions of struct meta_store_ops in meta_kv_segment.c, for the segments
+ * that this process reads */
 int meta_kv_fetch(struct tei_meta_store *store, const char *name,
 		  uint64_t deadline_ns, char **json, size_t *len,
 		  struct tei_err *err);

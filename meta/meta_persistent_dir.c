@@ -28,7 +28,7 @@
 #define DIR_RETRY_NS	2000000
 
 struct dir_text {
-	char *data;			/* terminated */
+	char *data;			/* content of the file, terminated */
 	size_t len;
 };
 

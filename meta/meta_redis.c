@@ -34,7 +34,7 @@
 #define REDIS_PORT	6379
 #define REDIS_IDLE	4	/* greatest number of unused connections that
 				 * are kept */
-#define REDIS_DIGITS	15	/* hexadecimal digits of a version */
+#define REDIS_DIGITS	15	/* number of hexadecimal digits of a version */
 #define REDIS_CHANGES	4	/* greatest number of keys in one commit */
 #define REDIS_SCAN	"1000"	/* number of keys that one SCAN request
 				 * examines */
@@ -50,7 +50,8 @@
 struct redis {
 	char host[TEI_META_HOST_MAX];
 	uint16_t port;
-	const char *user, *password; /* from the settings; "" if not set */
+	const char *user, *password; /* user name and password from the
+				      * settings, or "" */
 	unsigned int db;
 	/* used by the watcher only; true: the log line that the server does not
 	 * report changes was written */

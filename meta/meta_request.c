@@ -198,7 +198,8 @@ static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 }
 
 static const struct request_kind {
-	uint8_t type;	   /* enum meta_wire_type */
+	uint8_t type;	   /* type of the request, a value of enum
+			    * meta_wire_type */
 	uint16_t flags;	   /* flags that the request may have */
 	uint32_t min, max; /* limits of the length of the payload, bytes */
 	bool open;	   /* the server accepts the request before the client

@@ -23,9 +23,9 @@
 #include "util/clock.h"
 
 #define SCALE_PROCESSES 10
-#define SCALE_NAMES	100 /* segments per process */
+#define SCALE_NAMES	100 /* number of segments that each process publishes */
 #define SCALE_ALL	(SCALE_PROCESSES * SCALE_NAMES)
-#define SCALE_CHANGES	5 /* changes that each process makes */
+#define SCALE_CHANGES	5 /* number of changes that each process makes */
 #define SCALE_WAIT_MS	120000
 
 /* Memory that the processes share. Each process writes only its own elements of

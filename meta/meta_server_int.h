@@ -33,7 +33,7 @@
  * snapshot.
  */
 struct meta_snapshot {
-	uint32_t refs;		/* atomic */
+	uint32_t refs;		/* number of references; atomic */
 	/* the following members do not change, except for link */
 	struct tei_list link; /* element of server->snapshots; guarded by
 			       * server->lock */
@@ -85,7 +85,7 @@ enum meta_conn_state {
 			    * the present events of epoll have been handled */
 };
 
-/* One client connection. Server thread only. */
+/* The connection of one client. Used by the server thread only. */
 struct meta_conn {
 	struct tei_list link; /* element of server->conns, whose first element
 			       * has waited longest */
@@ -221,7 +221,7 @@ struct tei_meta_server {
 		      * already in the epoll set */
 	struct tei_meta_server_stats stats;
 	struct meta_server_log log;
-	/* server thread only */
+	/* the following members are used by the server thread only */
 	int listener[META_LISTENERS]; /* listening sockets; -1: there is no such
 				       * listener */
 	struct tei_list conns, dead;
@@ -304,7 +304,7 @@ void meta_rate_limit_block(struct tei_meta_server *server, struct meta_ip *ip,
 void meta_rate_limit_text(const struct meta_ip *ip,
 			  char out[TEI_META_HOST_MAX]);
 
-/* meta_conn.c */
+/* The following functions handle the connections of clients (meta_conn.c). */
 
 /*
  * meta_conn_add serves a new connection from now on and owns fd.
@@ -352,7 +352,7 @@ void meta_conn_refuse(struct tei_meta_server *server, struct meta_conn *conn,
 		      int code, const char *text);
 void meta_conn_close(struct tei_meta_server *server, struct meta_conn *conn);
 
-/* Frees closed connections. */
+/* Frees the connections that were closed. */
 void meta_conn_reap(struct tei_meta_server *server);
 void meta_conn_drop_all(struct tei_meta_server *server);
 

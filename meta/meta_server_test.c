@@ -274,7 +274,7 @@ static void test_client_errors_have_their_codes(void)
 
 struct server_load {
 	struct tei_meta_server *server;
-	unsigned int failed;		/* atomic */
+	unsigned int failed;		/* atomic: number of failed requests */
 };
 
 static void *server_reader(void *arg)

@@ -118,7 +118,9 @@ struct tei_meta_store {
 	/* the following members do not change after tei_meta_store_open; server
 	 * does not change after tei_meta_store_attach */
 	const struct meta_store_ops *ops;
-	const struct tei_settings *settings;	/* owned by the engine */
+	const struct tei_settings *settings;	/* settings of the process,
+						 * which belong to the caller of
+						 * tei_meta_store_open */
 	/* server of this process, or NULL before tei_meta_store_attach; belongs
 	 * to the caller */
 	struct tei_meta_server *server;

@@ -79,7 +79,8 @@ enum meta_wire_type {
 struct meta_wire_header {		/* since version 1 */
 	uint8_t magic[4];
 	uint8_t version;
-	uint8_t type;			/* enum meta_wire_type */
+	uint8_t type;			/* type of the frame, a value of enum
+					 * meta_wire_type */
 	uint8_t flags[2];		/* a request with unknown flags is
 					 * refused */
 	uint8_t id[4];			/* number that the client gives to the

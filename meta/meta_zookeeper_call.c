@@ -330,7 +330,8 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	rc = ask->watcher == zk_on_segment && !c->watched ? ZSYSTEMERROR :
 	     ask->submit(zk->session->zh, ask, c);
 	if (rc != ZOK) {
-		c->refs = 1; /* the library has not taken its reference */
+		c->refs = 1; /* without success, the library has no reference to
+			      * the call */
 		zk_call_unref(c);
 		/*
 		 * the connection is lost, but the event that reports the loss

@@ -166,8 +166,8 @@ struct zk {
 	const struct tei_settings *settings;
 	char *servers;			/* servers as configured:
 					 * "host:port,host:port" */
-	char where[ZK_WHERE];		/* the first servers, for log lines and
-					 * error texts */
+	char where[ZK_WHERE];		/* the first servers of the list, for
+					 * log lines and error texts */
 	char *chroot;			/* path below which all nodes are: ""
 					 * or, for example, "/a/b" */
 	char *auth;			/* credentials "user:password", or
@@ -182,7 +182,7 @@ struct zk {
 
 	/* row 2 of docs/LOCKING.md; taken before the locks of the client
 	 * library */
-	struct tei_mutex lock;		/* guards the members below */
+	struct tei_mutex lock;		/* guards all members below */
 	pthread_cond_t cond;		/* signalled when one of the members
 					 * below has changed */
 	struct zk_session *session;	/* present session, or NULL */

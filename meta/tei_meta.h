@@ -29,19 +29,27 @@ struct tei_meta_store;
 struct tei_meta_cache;
 
 #define TEI_META_VERSION	2	/* version of the descriptor format */
-#define TEI_META_NAME_MAX	512	/* segment name, terminator included */
-#define TEI_META_HOST_MAX	256	/* text of a host name or address,
-					 * terminator included */
-#define TEI_META_ENDPOINT_MAX	272	/* "[host]:port", terminator included */
-#define TEI_META_ADDRESS_MAX	256	/* bytes of one fabric address */
-#define TEI_META_LOCAL_MAX	256	/* local identity, terminator
+#define TEI_META_NAME_MAX	512	/* size of a segment name, terminator
 					 * included */
-#define TEI_META_KEY_MAX	256	/* bytes of one memory key */
-#define TEI_META_LOCATION_MAX	4096	/* location text, terminator included */
-#define TEI_META_LABEL_MAX	256	/* label text, terminator included */
+#define TEI_META_HOST_MAX	256	/* size of a host name or address as
+					 * text, terminator included */
+#define TEI_META_ENDPOINT_MAX	272	/* size of a text "[host]:port",
+					 * terminator included */
+#define TEI_META_ADDRESS_MAX	256	/* greatest length of a fabric address,
+					 * bytes */
+#define TEI_META_LOCAL_MAX	256	/* size of a local identity, terminator
+					 * included */
+#define TEI_META_KEY_MAX	256	/* greatest length of a memory key,
+					 * bytes */
+#define TEI_META_LOCATION_MAX	4096	/* size of a location, terminator
+					 * included */
+#define TEI_META_LABEL_MAX	256	/* size of a label, terminator
+					 * included */
 #define TEI_META_RAILS_MAX	128	/* greatest number of rails in a
 					 * descriptor */
 #define TEI_META_BUFFERS_MAX	(1u << 20)
-#define TEI_META_TEXT_MAX	(64u << 20)	/* bytes of descriptor JSON */
+#define TEI_META_TEXT_MAX	(64u << 20)	/* greatest length of a
+						 * descriptor as JSON text,
+						 * bytes */
 
 #endif /* TEI_META_TEI_META_H */

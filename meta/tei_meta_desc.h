@@ -22,7 +22,8 @@ struct tei_meta_address {
 	uint8_t bytes[TEI_META_ADDRESS_MAX];
 };
 
-/* One NIC of the peer ("devices[]"). Plain data. */
+/* One rail of the peer, which is an element of "devices" in the JSON text.
+ * Plain data. */
 struct tei_meta_rail {
 	char name[64];			/* name of the interface or RDMA
 					 * device */

@@ -35,8 +35,8 @@ struct tei_meta_server_config {
 	 * defines the step
 	 */
 	uint32_t client_rate;
-	bool ipv6;	  /* if the host name has IPv4 and IPv6 addresses, an
-			   * IPv6 address is bound */
+	bool ipv6;	  /* true: if the host name has IPv4 and IPv6 addresses,
+			   * an IPv6 address is bound */
 	uint32_t backlog; /* (0: SOMAXCONN) backlog of
 			   * listen(2) */
 	const struct tei_secret *secret; /* shared secret that clients must
@@ -46,7 +46,7 @@ struct tei_meta_server_config {
 
 /* Counters, which begin at 0 when the server starts. Plain data. */
 struct tei_meta_server_stats {
-	uint64_t accepted;  /* accepted connections */
+	uint64_t accepted;  /* connections that were accepted */
 	uint64_t served;    /* requests that were answered; an answer may be an
 			     * error */
 	uint64_t rejected;  /* requests that were malformed or
@@ -64,7 +64,7 @@ struct tei_meta_server_stats {
 	uint64_t throttled;
 	uint64_t blocked; /* number of times that an address was
 			   * blocked */
-	uint32_t clients; /* clients that are connected now */
+	uint32_t clients; /* number of clients that are connected at present */
 };
 
 /* Sets host, incarnation and the members of *out that come from the settings.

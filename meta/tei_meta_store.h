@@ -118,7 +118,7 @@ int tei_meta_store_update(struct tei_meta_store *store,
 			  struct tei_meta_desc *desc, uint64_t deadline_ns,
 			  struct tei_err *err);
 
-/* Flags of tei_meta_store_bring. */
+/* The following two are flags of tei_meta_store_bring. */
 /* the application gets the result, so the loss of a name may be reported by
  * it */
 #define TEI_META_REPORT_LOSS 1u
@@ -238,7 +238,9 @@ typedef int (*tei_meta_change_fn)(void *arg, const struct tei_meta_desc *now,
  * the new descriptor has more than TEI_META_PERSISTENT_MAX bytes, or another
  * code of the store. Blocks.
  */
-#define TEI_META_PERSISTENT_MAX (900u << 10) /* bytes of JSON */
+#define TEI_META_PERSISTENT_MAX (900u << 10) /* greatest length of a persistent
+					      * segment record, bytes of JSON
+					      * text */
 int tei_meta_store_change(struct tei_meta_store *store, const char *name,
 			  tei_meta_change_fn fn, void *arg,
 			  uint64_t deadline_ns, struct tei_err *err);
