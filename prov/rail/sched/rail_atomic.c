@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The tasks of atomic operations: queues them, and ends those whose answer no
- * longer matters or can no longer arrive. rail_atomic_ctl.c sends them. */
+/* Queues the tasks of atomic operations, and ends those whose answer is not
+ * needed any longer or can no longer arrive. rail_atomic_ctl.c sends the
+ * atomics. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,8 @@ void rail_atomic_init(struct tei_rail_peer *peer)
 
 	tei_list_init(&a->tasks);
 	a->own_session = ++peer->dp->peers.sessions;
-	/* if the peer object is freed and created again, the new numbers are
-	 * higher than the old ones */
+	/* the session number is in the upper bits, so that the numbers are
+	 * higher than those of an earlier object of the same peer */
 	tei_channel_out_start(&a->out, a->own_session << 40 | 1);
 }
 
@@ -58,7 +59,7 @@ void rail_atomic_take(struct tei_rail_task *t) TEI_REQUIRES(rail_sched_held)
 {
 	tei_list_del(&t->queue_link);
 	t->peer->tasks.queued--;
-	t->peer->atomics.fresh = true; /* a later atomic may now be sent */
+	t->peer->atomics.fresh = true; /* a later atomic may be sent now */
 	t->slices = 0;
 }
 
@@ -66,7 +67,8 @@ void rail_atomic_enqueue(struct tei_rail_task *t)
 {
 	struct tei_rail_peer *peer = t->peer;
 
-	t->cut = t->length; /* no slices are cut for an atomic */
+	t->cut = t->length; /* an atomic counts as completely cut from the
+			     * start, because no slices are cut for it */
 	tei_list_add_tail(&peer->atomics.tasks, &t->queue_link);
 	peer->atomics.fresh = true;
 	if (peer->state == RAIL_PEER_NEW)

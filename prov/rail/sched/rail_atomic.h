@@ -2,8 +2,8 @@
 #ifndef TEI_PROV_RAIL_SCHED_RAIL_ATOMIC_H
 #define TEI_PROV_RAIL_SCHED_RAIL_ATOMIC_H
 
-/* The queueing and ending of tasks of atomic operations, for rail_atomic_ctl.c,
- * which exchanges the messages of atomics. */
+/* Queues and ends the tasks of atomic operations. rail_atomic_ctl.c uses these
+ * functions; it exchanges the messages of atomics. */
 
 #include "prov/rail/core/rail_dp.h"
 #include "util/lock.h"
@@ -28,13 +28,13 @@ void rail_atomic_init(struct tei_rail_peer *peer);
 void rail_atomic_enqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Handles the end of a task: an atomic that has not been sent yet is never
- * sent. */
+/* Handles the end of a task. If its atomic has not been sent yet, removes it so
+ * that it is never sent. */
 void rail_atomic_end(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Adds to the task's error record, during tear-down, that the outcome is
- * unknown if the atomic was sent. */
+/* Used when the data plane is closed. If the atomic of the task was sent, adds
+ * to the task's error record that its outcome is unknown. */
 void rail_atomic_drop(struct tei_rail_task *task);
 
 /* Ends the atomics that were sent and not answered, because the peer is gone.
@@ -42,8 +42,8 @@ void rail_atomic_drop(struct tei_rail_task *task);
 void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
-/* Ends, as UNFENCED, the tasks that the caller has cancelled or that are past
- * their deadline, and whose atomics were sent and not answered. */
+/* Ends as UNFENCED the tasks that the caller has cancelled or whose deadline
+ * has passed, if their atomics were sent and not answered. */
 void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -92,8 +92,9 @@ bool rail_slice_dead(const struct rail_slice *s)
 	return true;
 }
 
-/* Drops a slice that will not be posted. If this was the last slice of a task,
- * the task may end. */
+/* Drops a slice that will not be posted. A task of the slice may end if this
+ * was the task's last slice. unfenced: true if bytes of the slice may still
+ * land. */
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 		     bool unfenced, struct rail_done *done)
 {
@@ -185,7 +186,7 @@ static void slice_fail(struct rail_slice *s, const struct tei_err *err,
 	struct tei_rail_peer *peer = s->peer;
 	uint32_t i, n = s->ntasks;
 
-	/* the slice is dropped with the last of its tasks */
+	/* the slice is dropped together with the last of its tasks */
 	for (i = 0; i < n; i++, t = next) {
 		next = t->merge_next;
 		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, err, done);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state machines of the fence (rail_fence.h): the transition table of the
- * initiator, that of the target, and the actions of both.
+ * The state machines of the fence (rail_fence.h). The file has a transition
+ * table for the initiator, one for the target, and the actions of both.
  *
  * The state changes before the action of the transition runs. An action may
  * report a further event.
@@ -27,7 +27,7 @@
 
 /* --- the initiator: actions ---------------------------------------------- */
 
-/* An event that is being handled. */
+/* An event while it is being handled. */
 struct fence_call {
 	struct tei_rail_peer *peer;
 	struct rail_fence *fence;
@@ -35,7 +35,7 @@ struct fence_call {
 	struct rail_fence_args args;
 };
 
-/* Starts to request the fence, for all generations up to gen. */
+/* Starts to request the fence of all generations up to c->gen. */
 static void fence_start(const struct fence_call *c)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -50,9 +50,9 @@ static void fence_start(const struct fence_call *c)
 	rail_peer_attend(c->peer);
 }
 
-/* Records when FENCE must be sent again. While FENCE was being sent, the fence
- * may have been extended to a newer generation, for which no FENCE was sent
- * yet. */
+/* Records when FENCE must be sent again. If the fence was extended to a newer
+ * generation while FENCE was being sent, FENCE must be sent at once for this
+ * generation. */
 static void fence_sent(const struct fence_call *c) TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_fence *f = c->fence;
@@ -72,8 +72,8 @@ static void fence_release(const struct fence_call *c)
 	rail_sched_release(c->peer, c->remote, c->args.gen, c->args.done);
 }
 
-/* Makes FENCE due at once and resets the attempts, because a FENCE that was
- * sent during the peer's silence may be lost. */
+/* Makes FENCE due at once and resets the number of attempts, because the FENCE
+ * messages that were sent while the peer was silent may be lost. */
 static void fence_hurry(const struct fence_call *c)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -101,14 +101,15 @@ static const struct fence_transition
 		[RAIL_FENCE_EV_FAILED] = { FENCE_GO(WANTED, fence_start) },
 		[RAIL_FENCE_EV_NEWER_FAILED] =
 			{ FENCE_GO(WANTED, fence_start) },
-		/* FENCED arrived while FENCE was being sent again */
+		/* FENCED for an earlier FENCE has arrived while FENCE was being
+		 * sent again */
 		[RAIL_FENCE_EV_SENT] = { FENCE_IGNORE },
-		/* another process has requested the fence, or the lane was
-		 * replaced for another reason */
+		/* another process has requested the fence, or the target has
+		 * replaced the lane for another reason */
 		[RAIL_FENCE_EV_CLOSED] = { FENCE_GO(NONE, fence_release) },
 		[RAIL_FENCE_EV_OLDER_CLOSED] =
 			{ FENCE_GO(NONE, fence_release) },
-		/* a task ends as unfenced only if a slice of it waits for the
+		/* this event occurs only if a slice of a task waits for the
 		 * fence */
 		[RAIL_FENCE_EV_TIMED_OUT] = { FENCE_NEVER },
 		[RAIL_FENCE_EV_UNNEEDED] = { FENCE_IGNORE },
@@ -151,8 +152,8 @@ static const struct fence_transition
 		[RAIL_FENCE_EV_ALIVE] = { FENCE_GO(UNFENCED, fence_hurry) },
 	},
 	[RAIL_FENCE_DROPPED] = {
-		/* nothing is posted to a peer that has gone; if a slice still
-		 * fails, its fence is requested */
+		/* nothing is posted to a peer that is gone, but a slice that
+		 * was posted earlier may still fail and needs the fence */
 		[RAIL_FENCE_EV_FAILED] = { FENCE_GO(UNFENCED, fence_start) },
 		[RAIL_FENCE_EV_NEWER_FAILED] =
 			{ FENCE_GO(UNFENCED, fence_start) },
@@ -174,8 +175,9 @@ static const char *const fence_events[RAIL_FENCE_EVENTS] = {
 	"OLDER_CLOSED", "TIMED_OUT",	"UNNEEDED", "ALIVE",
 };
 
-/* Replaces the event FAILED by NEWER_FAILED if gen is newer than the generation
- * of the fence, and CLOSED by OLDER_CLOSED if gen is older. */
+/* Returns the event that the transition tables use. FAILED becomes NEWER_FAILED
+ * if gen is newer than the generation of the fence; CLOSED becomes OLDER_CLOSED
+ * if gen is older. Returns other events unchanged. */
 static enum rail_fence_event fence_classify(const struct rail_fence *f,
 					    enum rail_fence_event event,
 					    uint32_t gen)
@@ -192,8 +194,8 @@ static bool fence_is_unfenced(enum rail_fence_state state)
 	return state == RAIL_FENCE_UNFENCED || state == RAIL_FENCE_DROPPED;
 }
 
-/* Changes the state, and updates the number of fences that are UNFENCED or
- * DROPPED. */
+/* Changes the state of the fence, and updates how many fences of the peer are
+ * UNFENCED or DROPPED. */
 static void fence_enter(struct tei_rail_peer *peer, struct rail_fence *f,
 			enum rail_fence_state next)
 	TEI_REQUIRES(rail_sched_held)
@@ -257,15 +259,16 @@ bool rail_fence_any(const struct tei_rail_peer *peer)
 
 /* --- the target: actions ------------------------------------------------- */
 
-/* Opens the lane again, unless the rail is closed. Returns false on failure. */
+/* Opens the lane, unless it is open or its rail is closed. Returns false if
+ * that has failed. */
 static bool fence_open_lane(struct rail_lane *lane)
 {
 	struct tei_err err;
 	int ret = 0;
 
 	tei_mutex_lock(&lane->lock);
-	/* the thread that removes the rail closes its lanes after clearing
-	 * rail->open */
+	/* the thread that removes the rail clears rail->open before it closes
+	 * the lanes */
 	if (!lane->ep && __atomic_load_n(&lane->rail->open, __ATOMIC_ACQUIRE))
 		ret = rail_lane_open(lane, &err);
 	tei_mutex_unlock(&lane->lock);
@@ -282,8 +285,8 @@ static void fence_open_bound(struct rail *rail) TEI_REQUIRES(rail->dp->admin)
 		__atomic_store_n(&rail->link.lost, true, __ATOMIC_RELAXED);
 }
 
-/* Reports OPENED to the fence if the rx lane of a rail with FI_MR_ENDPOINT has
- * been opened, otherwise FAILED. */
+/* Reports the result of opening the rx lane of a rail with FI_MR_ENDPOINT:
+ * OPENED or FAILED. */
 static void fence_report_bound(struct rail *rail)
 {
 	rail_fence_rx_event(rail, rail->rx_lane.ep ? RAIL_FENCE_RX_EV_OPENED
@@ -304,14 +307,15 @@ static void fence_renew_bound(struct rail *rail)
 	rail_contact_lane_left(rail);
 	fence_open_bound(rail);
 	tei_mutex_unlock(&rail->dp->admin);
-	/* a lane that must still be opened gets the next generation */
+	/* if the lane is not open yet, it gets the next generation when it is
+	 * opened */
 	TEI_INFO("rail", "%s: rx lane fenced: its generation is now %u",
 		 rail->name, rail->rx_lane.gen + !rail->rx_lane.ep);
 	fence_report_bound(rail);
 }
 
-/* Closes the rx lane, on a closer thread if no registrations are bound to it.
- */
+/* Closes the rx lane. If registrations are bound to the lane, does so on this
+ * thread, otherwise on a closer thread. */
 static void fence_close(struct rail *rail)
 {
 	if (rail->fab.mr_mode & FI_MR_ENDPOINT)
@@ -337,8 +341,8 @@ static void fence_closed(struct rail *rail)
 	rail_sched_leave(rail->dp);
 }
 
-/* Tries again to open the rx lane. rail_reopen.c logs failed attempts at a
- * limited rate. */
+/* Tries again to open the rx lane. rail_reopen.c limits the rate at which
+ * failures are logged. */
 static void fence_retry(struct rail *rail)
 {
 	if (!(rail->fab.mr_mode & FI_MR_ENDPOINT)) {
@@ -388,24 +392,24 @@ static const struct fence_rx_transition
 		[RAIL_FENCE_RX_EV_CLOSED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_OPENED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_FAILED] = { FENCE_RX_NEVER },
-		/* RETRY is reported for each lost rail; this rail is lost
-		 * because of a tx lane, and its rx lane is open */
+		/* RETRY is reported for each rail that is lost; here a tx lane
+		 * is the reason, and the rx lane is open */
 		[RAIL_FENCE_RX_EV_RETRY] = { FENCE_RX_IGNORE },
 	},
 	[RAIL_FENCE_RX_CLOSING] = {
-		/* the request is answered when the lane is closed */
+		/* the peer is answered when the lane has been closed */
 		[RAIL_FENCE_RX_EV_REQUESTED] = { FENCE_RX_IGNORE },
 		[RAIL_FENCE_RX_EV_CLOSED] =
 			{ FENCE_RX_GO(OPENING, fence_closed) },
-		/* the lane was closed and opened in one step, because of
-		 * registrations that are bound to the endpoint */
+		/* if registrations are bound to the endpoint, the lane is
+		 * closed and opened in one step */
 		[RAIL_FENCE_RX_EV_OPENED] = { FENCE_RX_GO(NONE, fence_opened) },
 		[RAIL_FENCE_RX_EV_FAILED] =
 			{ FENCE_RX_GO(CLOSED, fence_announce) },
 		[RAIL_FENCE_RX_EV_RETRY] = { FENCE_RX_IGNORE },
 	},
 	[RAIL_FENCE_RX_OPENING] = {
-		/* the generation is closed already */
+		/* the requested generation is closed already */
 		[RAIL_FENCE_RX_EV_REQUESTED] = { FENCE_RX_IGNORE },
 		[RAIL_FENCE_RX_EV_CLOSED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_OPENED] = { FENCE_RX_GO(NONE, fence_opened) },
@@ -413,7 +417,7 @@ static const struct fence_rx_transition
 		[RAIL_FENCE_RX_EV_RETRY] = { FENCE_RX_IGNORE },
 	},
 	[RAIL_FENCE_RX_CLOSED] = {
-		/* the generation is closed already */
+		/* the requested generation is closed already */
 		[RAIL_FENCE_RX_EV_REQUESTED] = { FENCE_RX_IGNORE },
 		[RAIL_FENCE_RX_EV_CLOSED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_OPENED] = { FENCE_RX_NEVER },
@@ -481,7 +485,8 @@ void rail_fence_requested(struct tei_rail_peer *peer, uint16_t rail,
 void rail_fence_answered(struct tei_rail_peer *peer, uint16_t rail,
 			 uint32_t gen)
 {
-	/* the peer may have named a newer generation meanwhile */
+	/* if the peer has named a newer generation meanwhile, FENCED is still
+	 * due */
 	if (peer->fence.due_gen[rail] == gen)
 		peer->fence.due &= ~(UINT64_C(1) << rail);
 }
@@ -504,7 +509,8 @@ static bool fence_removed(struct rail *rail)
 
 uint32_t rail_fence_request(struct rail *rail, uint32_t gen)
 {
-	/* only the progress thread changes the rx lane of an open rail */
+	/* without the lock, because only the progress thread changes the rx
+	 * lane of an open rail */
 	uint32_t now = rail->rx_lane.gen;
 
 	if (now > gen)
@@ -517,7 +523,7 @@ uint32_t rail_fence_request(struct rail *rail, uint32_t gen)
 		return 0;
 	case RAIL_FENCE_RX_NONE:
 		return rail->rx_lane.gen;
-	default: /* the next lane gets the next generation */
+	default: /* the lane that is opened next gets the next generation */
 		return gen + 1;
 	}
 }
@@ -575,7 +581,7 @@ bool rail_fence_rx_any(struct tei_rail_dp *dp)
 	return false;
 }
 
-/* Returns true if some rx lane is not closed completely yet. */
+/* Returns true if at least one rx lane is still being closed. */
 static bool fence_closes(struct tei_rail_dp *dp)
 {
 	uint32_t i;
@@ -593,7 +599,8 @@ void rail_fence_regions(struct tei_rail_dp *dp)
 
 	if (!__atomic_load_n(&dp->memory.nfencing, __ATOMIC_ACQUIRE))
 		return;
-	/* a region that is withdrawn later needs a further fence */
+	/* a fence does not cover regions that are withdrawn after it has
+	 * begun */
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->memory.mrs.n; i++) {
 		if (rail_mr_at(dp, i)->fence != RAIL_MR_FENCE_WANTED)

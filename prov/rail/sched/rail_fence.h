@@ -43,23 +43,24 @@ struct rail_done;
 
 enum rail_fence_event {
 	RAIL_FENCE_EV_FAILED, /* a slice that was posted to generation gen has
-			       * failed and waits for the fence */
-	RAIL_FENCE_EV_NEWER_FAILED, /* internal: FAILED, and generation gen is
-				     * newer than all generations that the
-				     * fence covers */
+			       * failed and must wait for the fence */
+	RAIL_FENCE_EV_NEWER_FAILED, /* internal: the event FAILED for a
+				     * generation that is newer than those that
+				     * the fence covers */
 	RAIL_FENCE_EV_SENT,   /* FENCE for generation gen was sent, or no rail
-			       * accepted the message. Arguments: tries,
-			       * next_ns, now */
+			       * has accepted it. Uses the arguments tries,
+			       * next_ns and now */
 	RAIL_FENCE_EV_CLOSED, /* the target has closed the generations up to
-			       * gen, or its process has ended. Argument:
-			       * done */
-	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: CLOSED, and generation gen is
-				     * older than all generations that the
-				     * fence covers */
+			       * gen, or its process has ended. Uses the
+			       * argument done */
+	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: the event CLOSED for a
+				     * generation that is older than the newest
+				     * one that the fence covers */
 	RAIL_FENCE_EV_TIMED_OUT, /* a task ends as unfenced, because the target
 				  * has not answered in time */
-	RAIL_FENCE_EV_UNNEEDED,	 /* the peer has been gone for a time limit, and
-				  * no task or slice waits for the fence */
+	RAIL_FENCE_EV_UNNEEDED,	 /* the peer has been gone for longer than a
+				  * time limit, and no task or slice waits for
+				  * the fence */
 	RAIL_FENCE_EV_ALIVE,	 /* the peer has given a sign of life after a
 				  * silence */
 	RAIL_FENCE_EVENTS
@@ -69,14 +70,14 @@ enum rail_fence_event {
  * event needs. */
 struct rail_fence_args {
 	uint32_t gen;	  /* lane generation of the remote rail */
-	uint32_t tries;	  /* FENCE messages sent so far */
+	uint32_t tries;	  /* number of FENCE messages sent so far */
 	uint64_t next_ns; /* time of the next FENCE */
 	uint64_t now;
-	struct rail_done *done; /* collects tasks that end */
+	struct rail_done *done; /* collects the tasks that end */
 };
 
-/* Reports an event to the fence of a remote rail. args may be NULL if the event
- * needs none. Any thread. */
+/* Reports an event to the fence of a remote rail. args: arguments of the event;
+ * may be NULL if it has none. Any thread. */
 void rail_fence_event(struct tei_rail_peer *peer, uint16_t remote,
 		      enum rail_fence_event event,
 		      const struct rail_fence_args *args)
@@ -103,12 +104,13 @@ enum rail_fence_rx_event {
  * held. */
 void rail_fence_rx_event(struct rail *rail, enum rail_fence_rx_event event);
 /* Records that the peer must get FENCED for generation gen of the local rail
- * with number "rail". The progress thread closes the generation before it sends
+ * with index "rail". The progress thread closes this generation before it sends
  * FENCED. Any thread. */
 void rail_fence_requested(struct tei_rail_peer *peer, uint16_t rail,
 			  uint32_t gen) TEI_REQUIRES(rail_sched_held);
-/* Records that FENCED was sent to the peer for generation gen of the local rail
- * with number "rail", or that no rail can carry FENCED. Any thread. */
+/* Records that FENCED need not be sent to the peer any longer for generation
+ * gen of the local rail with index "rail": it was sent, or no rail can carry
+ * it. Any thread. */
 void rail_fence_answered(struct tei_rail_peer *peer, uint16_t rail,
 			 uint32_t gen) TEI_REQUIRES(rail_sched_held);
 /* Drops all FENCED messages that are due to the peer. Any thread. */
@@ -130,9 +132,9 @@ void rail_fence_collect(struct rail *rail);
 /* Closes every rx lane for the regions whose key holders did not answer.
  * Progress thread, no lock held. */
 void rail_fence_regions(struct tei_rail_dp *dp);
-/* Returns true if the rx lane of some local rail is closed or being closed, and
- * the next one is not open yet. A rail whose next rx lane could not be opened
- * does not count. Progress thread. */
+/* Returns true if the rx lane of at least one local rail is closed or being
+ * closed and the next one is not open yet. Does not count a rail whose next rx
+ * lane could not be opened. Progress thread. */
 bool rail_fence_rx_any(struct tei_rail_dp *dp);
 
 /* --- the tables, for tests ----------------------------------------------- */
@@ -141,14 +143,14 @@ bool rail_fence_rx_any(struct tei_rail_dp *dp);
 enum rail_fence_reaction {
 	RAIL_FENCE_UNDEFINED,  /* the transition table has no entry for this
 				* state and event: a bug */
-	RAIL_FENCE_TRANSITION, /* an action runs, or the state changes */
+	RAIL_FENCE_TRANSITION, /* the state changes, or an action runs */
 	RAIL_FENCE_IGNORED,    /* the event has no meaning in this state */
-	RAIL_FENCE_IMPOSSIBLE, /* the event does not occur in this state; it is
+	RAIL_FENCE_IMPOSSIBLE, /* the event cannot occur in this state; it is
 				* logged */
 };
 
-/* Both functions return the reaction. If the reaction is a transition, they
- * write the next state to *next. */
+/* Both functions return how a state reacts to an event. If the reaction is a
+ * transition, they set *next to the next state. */
 enum rail_fence_reaction rail_fence_reacts(enum rail_fence_state state,
 					   enum rail_fence_event event,
 					   enum rail_fence_state *next);

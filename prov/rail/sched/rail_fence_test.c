@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests of the fence's state machines: every state with every event, and the
- * sequences that docs/ARCHITECTURE.md shows. The test acts as the progress
- * thread. */
+ * sequences that docs/ARCHITECTURE.md shows. The test calls the functions of
+ * the progress thread. */
 #include <sched.h>
 #include <string.h>
 
@@ -16,13 +16,14 @@
 #include "prov/rail/sched/rail_fence.h"
 #include "util/clock.h"
 
-#define FENCE_GEN 7 /* the generation that the fence covers */
+#define FENCE_GEN 7 /* the generation that the fence in these tests covers */
 
 /* --- the tables ---------------------------------------------------------- */
 
-/* The transition table of the initiator. A row has one letter for each event,
- * in the order of enum rail_fence_event: the first letter of the next state,
- * '-' if the event is ignored, '!' if it is impossible. */
+/* The transition table of the initiator. Each row is a state and has one letter
+ * for each event, in the order of enum rail_fence_event. The letter is the
+ * first letter of the next state, '-' if the event is ignored, or '!' if it is
+ * impossible. */
 static const char *const fence_expected[RAIL_FENCE_STATES] = {
 	[RAIL_FENCE_NONE] = "WW-NN!--",	   [RAIL_FENCE_WANTED] = "-WANWUNW",
 	[RAIL_FENCE_ASKED] = "-WANAUNA",   [RAIL_FENCE_UNFENCED] = "-UUNU-DU",
@@ -30,8 +31,8 @@ static const char *const fence_expected[RAIL_FENCE_STATES] = {
 };
 static const char fence_letter[RAIL_FENCE_STATES] = "NWAUD";
 
-/* The transition table of the target, in the same notation. The letters of the
- * states are N for NONE, C for CLOSING, O for OPENING, X for CLOSED. */
+/* The transition table of the target, in the same notation. N stands for NONE,
+ * C for CLOSING, O for OPENING and X for CLOSED. */
 static const char *const fence_rx_expected[RAIL_FENCE_RX_STATES] = {
 	[RAIL_FENCE_RX_NONE] = "C!!!-",
 	[RAIL_FENCE_RX_CLOSING] = "-ONX-",
@@ -86,8 +87,8 @@ static void test_fence_tables_define_every_pair(void)
 
 /* --- the initiator ------------------------------------------------------- */
 
-/* Reports the event for generation gen to the fence, and runs the callbacks of
- * the tasks that end. */
+/* Reports the event for generation gen to the fence, and then reports the tasks
+ * that have ended because of it. */
 static void fence_report(struct tei_rail_peer *p, enum rail_fence_event event,
 			 uint32_t gen)
 {
@@ -126,8 +127,8 @@ static void fence_check(struct tei_rail_peer *p, enum rail_fence_state state,
 	bool unfenced, any;
 	uint32_t gen;
 
-	/* report the event for another generation, from which the internal
-	 * event results */
+	/* an internal event cannot be reported: report FAILED or CLOSED for
+	 * another generation */
 	gen = event == RAIL_FENCE_EV_NEWER_FAILED   ? FENCE_GEN + 1
 	      : event == RAIL_FENCE_EV_OLDER_CLOSED ? FENCE_GEN - 1
 						    : FENCE_GEN;
@@ -192,7 +193,8 @@ static void test_fence_that_is_extended_is_sent_at_once(void)
 	CU_ASSERT_EQUAL(f->next_ns, 300);
 	CU_ASSERT_EQUAL(f->since_ns, 5);
 	rail_sched_leave(pair.from.dp);
-	/* a newer generation is broken while FENCE for the older one is sent */
+	/* a slice of a newer generation fails while FENCE for the older
+	 * generation is being sent */
 	fence_report(pair.peer, RAIL_FENCE_EV_FAILED, FENCE_GEN + 1);
 	rail_sched_enter(pair.from.dp);
 	rail_fence_event(pair.peer, 0, RAIL_FENCE_EV_SENT, &sent);
@@ -205,7 +207,7 @@ static void test_fence_that_is_extended_is_sent_at_once(void)
 	test_pair_close(&pair);
 }
 
-/* Runs the sequence "A fence, at both sides" of docs/ARCHITECTURE.md with real
+/* Tests the sequence "A fence, at both sides" of docs/ARCHITECTURE.md with real
  * messages. */
 static void test_fence_of_answering_target_ends(void)
 {
@@ -234,7 +236,8 @@ static void test_fence_of_answering_target_ends(void)
 
 /* --- the target ---------------------------------------------------------- */
 
-/* Events that are ignored or impossible change nothing and do not crash. */
+/* Tests that events which are ignored or impossible in a state change
+ * nothing. */
 static void test_target_fence_keeps_its_state_without_transition(void)
 {
 	enum rail_fence_rx_state before;
@@ -282,7 +285,7 @@ static void test_target_closes_then_answers_then_opens_and_announces(void)
 	gen = rail->rx_lane.gen;
 	table = pair.from.dp->peers.table;
 	CU_ASSERT_EQUAL(rail->fence_state, RAIL_FENCE_RX_NONE);
-	/* a request for an older generation needs no action, because that
+	/* a request for an older generation is answered at once, because that
 	 * generation is closed already */
 	CU_ASSERT_EQUAL(rail_fence_request(rail, gen - 1), gen);
 	CU_ASSERT_EQUAL(rail->fence_state, RAIL_FENCE_RX_NONE);
@@ -300,8 +303,8 @@ static void test_target_closes_then_answers_then_opens_and_announces(void)
 	CU_ASSERT_EQUAL(rail->rx_lane.gen, gen + 1);
 	CU_ASSERT_EQUAL(pair.from.dp->peers.table, table + 1);
 	CU_ASSERT_FALSE(rail_fence_rx_any(pair.from.dp));
-	/* FENCED stays due until it was sent for the generation that the peer
-	 * has named */
+	/* FENCED is no longer due only when it was sent for the generation that
+	 * the peer has named */
 	CU_ASSERT(rail_fence_answer_due(&pair.peer->fence));
 	rail_sched_enter(pair.from.dp);
 	rail_fence_answered(pair.peer, 0, gen + 1);
@@ -325,7 +328,7 @@ static void test_failed_opening_of_the_rx_lane_is_retried(void)
 	CU_ASSERT_FATAL(fence_reaches(rail, RAIL_FENCE_RX_OPENING));
 	while (!rail_health_collect(rail))
 		sched_yield();
-	/* the lane is closed again, as if it had not been opened */
+	/* closes the lane again, as if it could not be opened */
 	rail_lane_shutdown(&rail->rx_lane, false);
 	rail_fence_rx_event(rail, RAIL_FENCE_RX_EV_FAILED);
 	CU_ASSERT_EQUAL(rail->fence_state, RAIL_FENCE_RX_CLOSED);

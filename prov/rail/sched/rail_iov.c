@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Scatter/gather requests. The bytes of such a task are numbered across all iov
- * entries. A slice is a range of these bytes in one region of the peer. It
- * spans at most as many local and remote entries as the rail accepts in one
- * operation.
+ * Cuts and posts scatter/gather requests. The bytes of such a task are numbered
+ * across all its iov entries, so that "byte off" is a position in the task. A
+ * slice is a range of these bytes in one region of the peer. It spans at most
+ * as many local and remote entries as the rail accepts in one operation.
  */
 
 #include <rdma/fi_rma.h>
@@ -65,7 +65,8 @@ void rail_iov_hold(struct tei_rail_task_ext *x)
 {
 	uint32_t i;
 
-	/* the task itself holds the region of the first entry */
+	/* begins with the second entry, because the task itself holds the
+	 * region of the first one */
 	for (i = 1; i < x->nlocal; i++)
 		x->piece[i].mr->tasks++;
 }
@@ -140,11 +141,9 @@ bool rail_iov_names(const struct tei_rail_task_ext *x, uint64_t off,
 	return false;
 }
 
-/*
- * Returns the number of bytes that at most "limit" entries cover, counted from
- * byte off. The count ends early where a local entry extends beyond one
- * registration of the rail.
- */
+/* Returns the number of bytes, counted from byte off, that the next "limit"
+ * entries cover. Stops earlier at a local entry that extends beyond one
+ * registration of the rail. */
 static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
 			  uint32_t limit, uint64_t off, const struct rail *rail)
 {
@@ -169,8 +168,8 @@ static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
 }
 
 /* Returns the number of bytes, counted from byte off, whose remote entries lie
- * in the region of the key. Examines no further entry once the number has
- * reached "most". */
+ * in the region of the key. Stops examining entries when the number has reached
+ * "most". */
 static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
 				uint64_t off, uint64_t most,
 				const struct rail_rkey *k)
@@ -205,7 +204,8 @@ uint64_t rail_iov_fit(const struct tei_rail_task_ext *x, uint64_t off,
 	return len < max ? len : max;
 }
 
-/* Fills iov and desc with the local entries. Returns their number. */
+/* Fills iov and desc with the local entries of the slice. Returns their
+ * number. */
 static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
 			  struct iovec *iov, void **desc)
 {
@@ -231,7 +231,7 @@ static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
 	return n;
 }
 
-/* Fills rma with the remote entries. Returns their number. */
+/* Fills rma with the remote entries of the slice. Returns their number. */
 static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
 {
 	const struct tei_rail_iov *p = piece_remotes(s->ext);

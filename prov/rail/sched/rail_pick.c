@@ -30,14 +30,14 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-#define PICK_MOST	64	/* greatest number of entries of a queue that
-				 * are skipped because they are for other
-				 * rails */
+#define PICK_MOST	64	/* largest number of entries of one queue that
+				 * are examined and skipped because they are for
+				 * other rails */
 
 /* --- which rails may serve a task ---------------------------------------- */
 
-/* Returns true if the rail with index i has a lower rank than "rank" (is nearer
- * to the memory), works for the peer and accepts the region. */
+/* Returns true if the rail with index i is nearer to the memory than a rail
+ * with rank "rank", its route to the peer works, and it accepts the region. */
 static bool pick_nearer(const struct tei_rail_peer *peer,
 			const struct tei_rail_mr *mr, const uint8_t *ranks,
 			uint8_t rank, uint32_t i) TEI_REQUIRES(rail_sched_held)
@@ -71,9 +71,9 @@ static bool pick_near_has_room(const struct tei_rail_peer *peer,
 		window = rail_window(r);
 		if (bytes >= window)
 			continue;
-		/* if every connection has used up its share, of at least one
-		 * page, then the rail holds more than half of its limit of bulk
-		 * data */
+		/* bulk holds more than half of the limit only if all
+		 * connections have used up their shares, which are at least one
+		 * page each */
 		if (rail_window_bulk(r) <= rail_share_throttled(r, bytes) / 2)
 			return true;
 		later += window - bytes;
@@ -93,9 +93,9 @@ static bool pick_near_exists(const struct tei_rail_peer *peer,
 	return false;
 }
 
-/* Returns true if the rail may serve the task. Near rails come first. A far
- * rail helps if the nearer rails are full or down and the task is large
- * enough. */
+/* Returns true if the rail may carry the task. Near rails are preferred. A far
+ * rail carries it only if the nearer rails are full or down and the task is
+ * long enough. */
 static bool pick_may_take(const struct rail *rail,
 			  const struct tei_rail_peer *peer,
 			  const struct tei_rail_task *task)
@@ -135,8 +135,8 @@ static bool pick_of_other(const struct rail *rail,
 		       : t->progress_ns;
 	now = tei_now_ns();
 	most = peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
-	/* The second condition is needed because the named rail may complete
-	 * other tasks although it has no remote key for this one. */
+	/* The second condition covers a named rail that completes other tasks
+	 * but has no remote key for this one. */
 	return now - last < peer->dp->times.stuck_ns &&
 	       now - t->progress_ns < most;
 }
@@ -144,9 +144,9 @@ static bool pick_of_other(const struct rail *rail,
 /* --- the heads of the queues --------------------------------------------- */
 
 /*
- * For each queue of a peer, its first entry that this rail may serve, or NULL.
- * rotate is true if none of the first PICK_MOST slices of the retry list is for
- * this rail. bulk_waits is true if the peer has a bulk request, or if the retry
+ * For each queue of a peer, the first entry that this rail may carry, or NULL.
+ * rotate: true if none of the first PICK_MOST slices of the retry list is for
+ * this rail. bulk_waits: true if the peer has a bulk request, or if the retry
  * list has a slice that this rail may post.
  */
 struct pick_heads {
@@ -155,8 +155,8 @@ struct pick_heads {
 	bool rotate, bulk_waits;
 };
 
-/* Returns the first task that this rail may serve, or NULL. Adds the number of
- * tasks examined to *visited. */
+/* Returns the first task of the queue that this rail may carry, or NULL. Adds
+ * the number of examined tasks to *visited. */
 static struct tei_rail_task *pick_first(const struct tei_list *queue,
 					const struct rail *rail,
 					const struct tei_rail_peer *peer,
@@ -176,8 +176,8 @@ static struct tei_rail_task *pick_first(const struct tei_list *queue,
 	return NULL;
 }
 
-/* Returns the first slice of the retry list that this rail may post, or
- * NULL. */
+/* Returns the first slice of the retry list that this rail may post, or NULL.
+ * Sets *rotate as pick_heads describes it. */
 static struct rail_slice *pick_first_retry(const struct tei_rail_peer *peer,
 					   const struct rail *rail,
 					   uint32_t *visited, bool *rotate)
@@ -198,7 +198,7 @@ static struct rail_slice *pick_first_retry(const struct tei_rail_peer *peer,
 	return NULL;
 }
 
-/* Examines each queue of the peer once. */
+/* Fills heads. Examines each queue of the peer once. */
 static void pick_heads(const struct tei_rail_peer *peer,
 		       const struct rail *rail, struct pick_heads *heads,
 		       uint32_t *visited) TEI_REQUIRES(rail_sched_held)
@@ -209,9 +209,8 @@ static void pick_heads(const struct tei_rail_peer *peer,
 	heads->bulk_waits = heads->retry || !tei_list_empty(&peer->tasks.queue);
 }
 
-/* Moves the first PICK_MOST slices of the retry list, none of which is for this
- * rail, to the end of the list, so that the next call examines the following
- * ones. */
+/* Moves the first PICK_MOST slices of the retry list to its end. None of them
+ * is for this rail; the next call then examines the slices that follow. */
 static void pick_rotate(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -296,8 +295,8 @@ static bool pick_conn_works(const struct rail_lane *lane,
 
 /* --- the slice ----------------------------------------------------------- */
 
-/* Sets the address and the key of the remote memory for the remote rail.
- * Returns false if the peer gave no key for that rail. */
+/* Sets the address and the key of the remote memory for the selected remote
+ * rail. Returns false if the peer has sent no key for this rail. */
 static bool pick_address(struct rail_pick *pick, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -341,7 +340,7 @@ static uint64_t pick_room(const struct rail_pick *pick,
 	return room < k->range.end - pick->to ? room : k->range.end - pick->to;
 }
 
-/* Does the work of pick_retry_key for a task with iov entries. */
+/* Does for a slice with iov entries what pick_retry_key does. */
 static bool pick_retry_keys(struct tei_rail_peer *peer, struct rail_slice *s)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -354,8 +353,8 @@ static bool pick_retry_keys(struct tei_rail_peer *peer, struct rail_slice *s)
 	return true;
 }
 
-/* Finds the remote key for the start of the slice. Returns false, and requests
- * keys, if the key of a part of the slice is not known. */
+/* Finds the remote key for the start of the slice. If a key for a part of the
+ * slice is not known, requests it and returns false. */
 static bool pick_retry_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -373,8 +372,8 @@ static bool pick_retry_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	return true;
 }
 
-/* Selects the slice s of the retry list; s is NULL if the list has no slice for
- * this rail. Returns false if there is no slice or the lane may not post s. */
+/* Selects the slice s of the retry list. Returns false if the lane may not post
+ * s, or if s is NULL, which means that the list has no slice for this rail. */
 static bool pick_retry(struct tei_rail_peer *peer, const struct rail *rail,
 		       struct rail_slice *s, struct rail_pick *pick)
 	TEI_REQUIRES(rail_sched_held)
@@ -414,8 +413,9 @@ static bool pick_keys_ready(struct tei_rail_peer *peer, struct tei_rail_task *t)
 }
 
 /* Sets the length of the next slice of the task. Returns false if the rail must
- * leave the rest of the task to other rails. bytes: bytes posted on the rail,
- * including slices just cut; most: maximum length of the slice. */
+ * leave the rest of the task to other rails. bytes: number of bytes that are
+ * posted on the rail, including slices just cut. most: largest length of the
+ * slice. */
 static bool pick_len(struct tei_rail_peer *peer, const struct rail *rail,
 		     const struct tei_rail_task *t, bool last, uint64_t bytes,
 		     uint64_t most, struct rail_pick *pick)
@@ -431,8 +431,8 @@ static bool pick_len(struct tei_rail_peer *peer, const struct rail *rail,
 	       !rail_window_over(&sum, bytes, left, pick->len);
 }
 
-/* Finds the addresses and the remote key of the task's next byte. Returns false
- * if there is no key, because it was revoked after the check. */
+/* Finds the addresses and the remote key for the next byte of the task. Returns
+ * false if the key has been revoked since pick_keys_ready. */
 static bool pick_key(struct tei_rail_peer *peer, struct tei_rail_task *t,
 		     struct rail_pick *pick) TEI_REQUIRES(rail_sched_held)
 {
@@ -477,10 +477,9 @@ static bool pick_task(struct tei_rail_peer *peer, const struct rail *rail,
 	return true;
 }
 
-/* Limits of the data that the connection may take now. small: the connection
- * may take small requests. most: maximum length of a bulk slice; 0 if the
- * connection may take no bulk data. full: the connection has used up its share
- * of bulk data. */
+/* What the connection may take now. small: true if it may take small requests.
+ * most: largest length of a bulk slice, bytes; 0 if it may take no bulk data.
+ * full: true if it has used up its share of bulk data. */
 struct pick_limits {
 	bool small, full;
 	uint64_t most;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Posting: a lane with room takes slices and posts them to its endpoint. */
+/* Posts slices: takes slices for a lane that has room, and posts them to the
+ * endpoint of the lane. */
 
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
@@ -56,7 +57,9 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	ssize_t ret;
 
 	if (s->conn_fresh) {
-		/* if the post fails later, exactly this generation is fenced */
+		/* the connection must lead to exactly this generation of the
+		 * remote rail, because this generation is fenced if the slice
+		 * fails later */
 		ret = rail_conn_ready(s->peer, s->conn, lane, s->remote_idx,
 				      s->remote_gen);
 		if (ret)
@@ -91,8 +94,8 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	return 0;
 }
 
-/* Undoes the accounting of a slice that could not be posted. No byte of the
- * slice was sent. */
+/* Reverts the counts for a slice that could not be posted. None of its bytes
+ * was sent. */
 static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -121,7 +124,8 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	rail_sched_again(peer, s, done);
 }
 
-/* Blocks, for a while, the connections of slices that could not be posted. */
+/* Marks the connections of slices that could not be posted as blocked for a
+ * while. */
 static void post_block(struct rail_conn **conn, int n)
 	TEI_REQUIRES(rail_sched_held)
 {

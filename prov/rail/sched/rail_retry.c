@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Failed slices. A failed slice stays in its peer's awaiting-fence list until
- * the target has fenced the generation that it was posted to. Then it moves to
- * the retry list, which is served before new work. So no slice is ever posted
- * twice at the same time.
+ * Handles failed slices. A failed slice stays in the awaiting-fence list of its
+ * peer until the target has fenced the generation to which the slice was
+ * posted. Then the slice moves to the retry list, which is served before new
+ * requests. So no slice is ever posted twice at the same time.
  */
 
 #include <rdma/fi_errno.h>
@@ -75,8 +75,7 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
 	tei_list_add_tail(&peer->tasks.awaiting_fence, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||
 	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
-		/* the remote rail is already fenced, or the process has
-		 * ended */
+		/* the generation is already fenced, or the process has ended */
 		rail_sched_again(peer, s, done);
 		return;
 	}
@@ -174,8 +173,8 @@ static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
 }
 
 /* Fails the writes that wait for the key of [addr, addr + len). If "reads" is
- * true, also fails the reads that wait for this key. The caller has filled err,
- * except for the time and the peer. */
+ * true, also fails the reads that wait for it. The caller has filled err except
+ * for the time and the peer. */
 static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 			 uint64_t len, bool reads, struct tei_err *err,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held)
@@ -184,7 +183,7 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
-	/* this is the only log line for all these tasks: rail_slice_refuse logs
+	/* one log line for all these tasks, because rail_slice_refuse logs
 	 * nothing */
 	tei_log_repeated(&peer->log.complete_repeat, TEI_LOG_WARN, "rail",
 			 "%s: %s", peer->name, err->text);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The public functions of the scheduler. A task waits in its peer's queue until
- * a lane with room takes slices from it (rail_pick.c, rail_slice.c,
- * rail_post.c).
- */
+/* The functions of the scheduler that tei_rail.h declares. A task waits in the
+ * queue of its peer until a lane that has room takes slices from it
+ * (rail_pick.c, rail_slice.c, rail_post.c). */
 
 #include <stdio.h>
 
@@ -23,8 +21,8 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-/* Checks a scatter/gather or atomic task. Sets *mr to the region of the first
- * local byte. */
+/* Checks the iov entries or the atomic of a task with an extension. Sets *mr to
+ * the region that contains the first local byte. */
 static int sched_check_ext(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			   struct tei_rail_mr **mr)
 	TEI_REQUIRES(rail_sched_held)
@@ -205,8 +203,8 @@ static void sched_end_early(struct tei_rail_dp *dp,
 			continue;
 		snprintf(err->peer, sizeof(err->peer), "%.95s",
 			 tasks[i]->peer->name);
-		/* from now on, the peer's state machines must watch the posted
-		 * slices */
+		/* slices of the task are posted, so the peer's state machines
+		 * must watch them */
 		if (tasks[i]->slices)
 			rail_peer_attend(tasks[i]->peer);
 		rail_task_end(dp, tasks[i], end, err, &done);
@@ -261,7 +259,8 @@ void tei_rail_sleep_end(struct tei_rail_dp *dp)
 	__atomic_fetch_sub(&dp->callers.dozing, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Polling a lane with fewer bytes in flight takes a negligible time. */
+/* A poll of a lane with fewer bytes in flight takes so little time that it need
+ * not be timed. */
 #define SCHED_LOOK_BYTES	(256u << 10)
 
 /* Returns true if polling the lane may take so long that it must be timed. */

@@ -24,11 +24,11 @@ struct rail_remote;
 struct rail_rkey;
 struct tei_err;
 
-#define RAIL_FAR_BYTES	(256u << 10)	/* least length of a task that far rails
-					 * help to transfer, bytes */
+#define RAIL_FAR_BYTES	(256u << 10)	/* smallest length of a task that far
+					 * rails may carry, bytes */
 
-/* Cuts up to RAIL_BUNDLE slices for the lane, round-robin over the peers with
- * work, and stores them in out. Returns the number of slices. */
+/* Cuts at most RAIL_BUNDLE slices for the lane and stores them in out. Takes
+ * the peers that have work in turn. Returns the number of slices. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 /* Returns true for a bulk request: a task that is longer than MC_SLICE_SIZE, or
@@ -39,19 +39,19 @@ bool rail_task_bulk(const struct tei_rail_task *task);
  * not be cut any further. */
 void rail_task_unqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
-/* Ends the task if none of its slices is in progress. */
+/* Ends the task if none of its slices is posted or waits to be posted. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Returns true if all tasks of the slice have ended early, so that the slice
  * need not be posted. */
 bool rail_slice_dead(const struct rail_slice *slice);
 /* Drops a slice that will not be posted. A task of the slice ends if this was
- * the last slice of the task. unfenced: bytes of the slice may still land. */
+ * its last slice. unfenced: true if bytes of the slice may still land. */
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 		     bool unfenced, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Fails all tasks of the slice. The slice is dropped together with the last of
- * these tasks. */
+/* Fails all tasks of the slice, with an error record made from code and what.
+ * The slice is dropped together with the last of these tasks. */
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Fails all tasks of the slice as rail_slice_fail does, but takes the code, the
@@ -68,14 +68,16 @@ int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext,
 /* Holds the regions of all local entries except the first, whose region the
  * task itself holds. rail_done_run releases the regions. */
 void rail_iov_hold(struct tei_rail_task_ext *ext) TEI_REQUIRES(rail_sched_held);
-/* Returns the ranks of the rails for byte off of the task. */
+/* Returns the ranks of the rails for the local memory of byte off of the
+ * task. */
 const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *ext, uint64_t off)
 	TEI_REQUIRES(rail_sched_held);
 /* Sets *local and *remote to the addresses of byte off of the task. */
 void rail_iov_select(const struct tei_rail_task_ext *ext, uint64_t off,
 		     char **local, uint64_t *remote);
 /* Returns true if the keys of all remote entries in [off, off + len) are known.
- * Requests the first missing key. read: keys for reading suffice. */
+ * If one is missing, requests it. read: true if keys that allow only reads
+ * suffice. */
 bool rail_iov_keys(struct tei_rail_peer *peer,
 		   const struct tei_rail_task_ext *ext, uint64_t off,
 		   uint64_t len, bool read) TEI_REQUIRES(rail_sched_held);
@@ -107,10 +109,10 @@ void rail_sched_release(struct tei_rail_peer *peer, uint16_t remote,
 	TEI_REQUIRES(rail_sched_held);
 
 /*
- * The load of the rails that a task may use. bytes: bytes posted on all these
- * rails together; share: the calling rail's part of their total rate. The
- * argument bytes of rail_window_sum is the number of bytes posted on the
- * calling rail, including slices that were just cut.
+ * The load of the rails that may carry a task. bytes: bytes posted on all these
+ * rails together. share: the calling rail's part of their total rate, 0 to 1.
+ * For rail_window_sum, the argument "bytes" is the number of bytes posted on
+ * the calling rail, including slices that were just cut.
  */
 struct rail_window_sum {
 	uint32_t rails;
@@ -129,13 +131,13 @@ bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 
 /* --- rail_share.c: how much a connection may take ------------------------ */
 /*
- * Returns true if the connection may take another slice. The connection must
- * leave free half of the lane's depth and a quarter of the rail's window that
- * other connections have not used, so that a stopped peer cannot block other
- * peers. Small requests may use half of this reserve. However small the window
- * is, a connection may always have one slice, or two bulk slices of half the
- * length, if the lane's depth allows it. bytes: bytes posted on the rail or
- * just cut.
+ * Returns true if the connection may take another slice. Of what the other
+ * connections leave free, the connection may use half of the lane's depth and
+ * three quarters of the rail's window. The rest is a reserve, so that a stopped
+ * peer cannot block other peers. Small requests may use half of this reserve.
+ * However small the window is, a connection may always have one slice, or two
+ * bulk slices of half the length, if the lane's depth allows it. bytes: bytes
+ * posted on the rail or just cut.
  */
 bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *conn,
 		     uint64_t bytes, bool bulk)
@@ -165,11 +167,9 @@ uint64_t rail_share_len(const struct rail *rail,
  */
 uint64_t rail_share_throttled(const struct rail *rail, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held);
-/*
- * Accounts for len bytes of bulk data cut for the connection, if the rail is
- * throttled. The accounting round ends when the bulk bytes taken reach the
- * rail's window. now: time of the last completion on the lane.
- */
+/* Accounts for len bytes of bulk data that were cut for the connection, if the
+ * rail is throttled. The accounting round ends when the bulk data cut in it
+ * reaches the rail's window. now: time of the last completion on the lane. */
 void rail_share_took(struct rail *rail, struct rail_conn *conn, uint64_t len,
 		     uint64_t now) TEI_REQUIRES(rail_sched_held);
 /* Throttles bulk data on the rail, because a small request was cut. */
@@ -189,7 +189,7 @@ uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
 			      uint64_t most) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_pick.c: the next slice ----------------------------------------- */
-/* Where the next slice comes from. */
+/* The queue from which the next slice comes. */
 enum rail_pick_source {
 	RAIL_PICK_NONE,
 	RAIL_PICK_RETRY,	/* a slice of the retry list */
@@ -203,29 +203,35 @@ enum rail_pick_source {
  */
 struct rail_pick {
 	enum rail_pick_source source;
-	struct rail_slice *slice;	/* slice to be posted again, for
-					 * RAIL_PICK_RETRY */
-	struct tei_rail_task *task;	/* task to be cut, for RAIL_PICK_SMALL
-					 * and RAIL_PICK_BULK */
-	struct rail_conn *conn;		/* connection, with a place in the
-					 * endpoint cache */
+	struct rail_slice *slice;	/* for RAIL_PICK_RETRY: the slice to be
+					 * posted again */
+	struct tei_rail_task *task;	/* for RAIL_PICK_SMALL and
+					 * RAIL_PICK_BULK: the task from which
+					 * the slice is cut */
+	struct rail_conn *conn;		/* connection to use; it has a place in
+					 * the endpoint cache */
 	struct rail_remote *remote;
-	uint16_t remote_idx;		/* index into peer->remotes */
+	uint16_t remote_idx;		/* index of the remote rail in
+					 * peer->remotes */
 	struct rail_rkey *key;		/* remote key of the first byte */
 	char *local;			/* local address of the first byte */
 	uint64_t to;			/* address of the first byte in the
 					 * peer's memory */
-	uint64_t rma_addr, rma_key;	/* address and key of the first byte for
-					 * the selected remote rail */
-	uint64_t len;			/* length of the slice, bytes; with
-					 * RAIL_PICK_RETRY, the most that one
-					 * operation can cover */
-	uint64_t most;			/* limit that the connection's share
-					 * sets for len, bytes; for
-					 * RAIL_PICK_SMALL and RAIL_PICK_BULK */
-	bool bulk_waits;		/* bulk data of the peer waits for this
-					 * rail */
-	uint32_t visited;		/* queue entries examined; for tests */
+	uint64_t rma_addr, rma_key;	/* address and key of the first byte as
+					 * the selected remote rail needs
+					 * them */
+	uint64_t len;			/* length of the slice, bytes; for
+					 * RAIL_PICK_RETRY, the largest number
+					 * of bytes that one operation can
+					 * cover */
+	uint64_t most;			/* for RAIL_PICK_SMALL and
+					 * RAIL_PICK_BULK: limit for len that
+					 * results from the connection's share,
+					 * bytes */
+	bool bulk_waits;		/* true if bulk data of the peer waits
+					 * for this rail */
+	uint32_t visited;		/* number of queue entries that were
+					 * examined; used by tests */
 };
 
 /*
@@ -238,11 +244,13 @@ struct rail_pick {
 bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
 	       uint64_t bytes, uint64_t *now, struct rail_pick *pick)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
-/* Returns the number of bytes from local on that one operation can cover. */
+/* Returns the number of bytes, counted from the address "local" on, that one
+ * operation of the rail can cover. */
 uint64_t rail_pick_local_room(const struct tei_rail_mr *mr, char *local,
 			      const struct rail *rail);
 
-#define RAIL_PEER_QUEUE_MAX	(1u << 20) /* tasks queued per peer */
+#define RAIL_PEER_QUEUE_MAX	(1u << 20) /* largest number of tasks in the
+					    * queues of a peer */
 
 /* Takes a slice from the free list. Returns NULL if memory is short. */
 struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
@@ -267,7 +275,8 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *slice,
 			     int err, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Ends a task during tear-down, even if slices of it are posted. */
+/* Ends a task when the data plane is closed, even if slices of the task are
+ * posted. */
 void rail_task_drop(struct tei_rail_task *task, const struct tei_err *err,
 		    struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 

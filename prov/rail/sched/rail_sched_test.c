@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Tests of the scheduler with two data planes in one process: "from" submits
- * tasks, "to" has the target memory.
- */
+/* Tests of the scheduler with two data planes in one process. Plane "from"
+ * submits tasks; their target memory belongs to plane "to". */
 
 #include <sched.h>
 #include <stdlib.h>
@@ -58,7 +56,8 @@ static void sched_reg(struct test_plane *p, void *mem, uint64_t len)
 					      &mr), 0);
 }
 
-/* Sets a long timeout for tasks and short fences. */
+/* Initializes both planes, with a long timeout of tasks and a short timeout of
+ * fences. */
 static void sched_init(struct sched_rig *rig)
 {
 	test_plane_init(&rig->from);
@@ -105,8 +104,8 @@ static struct tei_rail_stats sched_stats(struct test_plane *p)
 	return s;
 }
 
-/* Submits small tasks at these offsets in one call. Returns the number of
- * slices that were cut for them. */
+/* Submits small tasks at the given offsets in one call. Returns the number of
+ * slices into which they were merged. */
 static uint64_t sched_slices(struct sched_rig *rig, const uint32_t *offset,
 			     size_t n)
 {
@@ -156,7 +155,7 @@ static void test_separate_small_tasks_get_a_slice_each(void)
 	for (i = 0; i < 16; i++)
 		offset[i] = i * 2 * SCHED_SMALL;
 	CU_ASSERT_EQUAL(sched_slices(&rig, offset, 16), 16);
-	/* the tasks are adjacent, but in descending order */
+	/* the tasks are adjacent, but in descending order of their addresses */
 	for (i = 0; i < 16; i++)
 		offset[i] = (15 - i) * SCHED_SMALL;
 	CU_ASSERT_EQUAL(sched_slices(&rig, offset, 16), 16);
@@ -204,7 +203,7 @@ static void test_bytes_in_flight_stay_within_window(void)
 	CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, SCHED_BIG), 0);
 	s = sched_stats(&rig.from);
 	CU_ASSERT(s.inflight_max > 0);
-	/* the last slice of a task may be longer by half */
+	/* the last slice of a task may be half as long again */
 	CU_ASSERT(s.inflight_max <= window + slice + slice / 2);
 	CU_ASSERT_EQUAL(s.inflight_bytes, 0);
 	CU_ASSERT_EQUAL(s.tx_bytes, SCHED_BIG + 1);
@@ -231,7 +230,8 @@ static void test_small_task_overtakes_large_tasks(void)
 			       i < last ? 1u << 20 : SCHED_SMALL);
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, last + 1), 0);
 	CU_ASSERT_FATAL(test_wait(t, last + 1));
-	/* a few callbacks of bulk tasks may come first, but not half of them */
+	/* a few bulk tasks may be reported before the small one, but not half
+	 * of them */
 	CU_ASSERT(t[last].order < t[last / 2].order);
 	sched_end(&rig);
 }
@@ -270,8 +270,8 @@ static void test_small_tasks_do_not_starve_large_task(void)
 	rig.from.settings.sched.merge = false;
 	sched_begin(&rig);
 	sched_warm(&rig);
-	/* two threads call the callbacks, and one thread may be late, so the
-	 * test is repeated */
+	/* repeated, because the callbacks come from two threads, of which one
+	 * may be delayed */
 	for (i = 0; i < 20 && !fair; i++)
 		fair = sched_behind_bulk(&rig, t) > SCHED_MANY / 2;
 	CU_ASSERT(fair);
@@ -336,7 +336,8 @@ static void test_task_outside_registered_memory_fails(void)
 	CU_ASSERT_FATAL(test_wait(&t, 1));
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(t.code, TEI_ERR_NOT_REGISTERED);
-	/* a source outside registered memory is refused at once */
+	/* the source extends beyond registered memory, so the task is refused
+	 * at once */
 	test_task_init(&t, rig.peer, false, rig.src + SCHED_BIG - 1, rig.dst,
 		       2);
 	CU_ASSERT_EQUAL(test_submit(rig.from.dp, &t, 1),
@@ -350,7 +351,7 @@ static void test_task_outside_registered_memory_fails(void)
 #define SCHED_TASKS	64
 #define SCHED_PART	(SCHED_BIG / SCHED_TASKS)
 
-/* Writes all of src to dst with tasks that do not overlap. */
+/* Submits tasks that write all of src to dst and do not overlap. */
 static void sched_submit_all(struct sched_rig *rig, struct test_task *t,
 			     char poison)
 {
@@ -390,8 +391,8 @@ static bool sched_meets(const struct rail_slice *a, const struct tei_list *list)
 	return false;
 }
 
-/* Checks the present lists of slices: no byte is posted twice, and no byte is
- * both posted and waiting to be posted. */
+/* Checks the lists of slices: no byte may be posted twice, or be both posted
+ * and waiting to be posted. */
 static void sched_poll(struct sched_rig *rig)
 {
 	struct rail *rail = rail_at(rig->from.dp, 0);
@@ -425,8 +426,8 @@ static bool sched_all_ended(struct test_task *t)
 	return true;
 }
 
-/* Writes src to dst once. While the bytes move, checks the lists of slices and
- * calls the function "each" repeatedly. */
+/* Writes src to dst once. Until all tasks have ended, checks the lists of
+ * slices and calls "each" repeatedly. */
 static void sched_round(struct sched_rig *rig, int value,
 			void (*each)(struct sched_rig *rig, void *arg),
 			void *arg)
@@ -452,8 +453,8 @@ static void sched_round(struct sched_rig *rig, int value,
 	CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst, SCHED_BIG), 0);
 }
 
-/* Returns the generation of the rx lane, which includes a reopening in
- * progress. */
+/* Returns the generation of the rx lane, or of the next one if that is being
+ * opened. */
 static uint32_t sched_target_gen(struct test_plane *p)
 {
 	struct rail *rail = rail_at(p->dp, 0);
@@ -503,19 +504,19 @@ static void test_tasks_complete_across_fences(void)
 	sched_round(&rig, ++rounds, NULL, NULL);
 	CU_ASSERT(sched_target_gen(&rig.to) > gen);
 	CU_ASSERT(sched_target_gen(&rig.to) <= gen + asked);
-	/* each byte was counted once */
+	/* each byte was counted only once */
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).tx_bytes,
 			(uint64_t)rounds * SCHED_BIG + 1);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).inflight_bytes, 0);
 	sched_end(&rig);
 }
 
-/* A thread that unregisters a region. */
+/* Arguments and result of a thread that unregisters a region. */
 struct sched_dereg {
 	struct tei_rail_dp *dp;
 	void *mem;
 	int ret;
-	bool done;			/* atomic */
+	bool done;			/* atomic: the thread has finished */
 	bool started;
 	pthread_t thread;
 };
@@ -530,7 +531,8 @@ static void *sched_dereg_main(void *arg)
 	return NULL;
 }
 
-/* Starts the unregistration while data is in flight. */
+/* Starts to unregister the region while data is in flight. Does nothing in
+ * later calls. */
 static void sched_dereg_start(struct sched_rig *rig, void *arg)
 {
 	struct sched_dereg *d = arg;
@@ -542,8 +544,8 @@ static void sched_dereg_start(struct sched_rig *rig, void *arg)
 					     sched_dereg_main, d), 0);
 }
 
-/* Opens another data plane, which gets the remote key of the region mem of
- * plane "to" and then stops polling. */
+/* Opens another data plane, "holder". It gets the remote key of the region mem
+ * of plane "to", and then no longer polls. */
 static void sched_hold_still(struct sched_rig *rig, struct test_plane *holder,
 			     struct tei_rail_peer **peer, char *mem, char *own)
 {
@@ -557,8 +559,8 @@ static void sched_hold_still(struct sched_rig *rig, struct test_plane *holder,
 	test_plane_still(holder);
 }
 
-/* Unregisters a region whose key a silent process holds, while other processes
- * write. */
+/* Unregisters a region while other processes write. A silent process holds the
+ * key of the region. */
 static void sched_fence_holder(struct sched_rig *rig, int *rounds)
 {
 	static char mem[4096], own[4096];
@@ -590,7 +592,7 @@ static void test_silent_key_holder_is_fenced_during_writes(void)
 	rig.to.settings.failure.fence_ms = 5;
 	sched_begin(&rig);
 	sched_warm(&rig);
-	/* repeat until a fence hits slices in flight */
+	/* repeated until a fence affects slices that are in flight */
 	do {
 		sched_fence_holder(&rig, &rounds);
 	} while (!sched_stats(&rig.from).errors && ++fences < 30);
@@ -614,7 +616,7 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	rail = rail_at(rig.from.dp, 0);
 	CU_ASSERT_EQUAL_FATAL(rail->ntx, 3);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).lanes, 4);
-	/* the lanes have so small a depth that one lane is soon full */
+	/* the depth of the lanes is so small that one lane is soon full */
 	rail->caps.tx_depth = 4;
 	sched_warm(&rig);
 	test_fill(rig.src, SCHED_BIG, 11);
@@ -638,8 +640,8 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	sched_end(&rig);
 }
 
-/* Submits tasks that name the rail to use; one of them names a rail that does
- * not exist. */
+/* Tests tasks that name the rail to use. One of them names a rail that does not
+ * exist. */
 static void test_task_uses_the_rail_that_it_names(void)
 {
 	const uint64_t len = SCHED_BIG / 8;
@@ -686,8 +688,8 @@ static void test_task_uses_the_rail_that_it_names(void)
 	sched_end(&rig);
 }
 
-/* A key holder that ended without a message is forgotten, but its writes are
- * still fenced. */
+/* Tests that the writes of a key holder are fenced even if it ended without BYE
+ * and was forgotten. */
 static void test_forgotten_key_holder_is_fenced(void)
 {
 	static char mem[4096], own[4096];
@@ -699,9 +701,8 @@ static void test_forgotten_key_holder_is_fenced(void)
 	uint32_t gen;
 
 	sched_init(&rig);
-	/* The holder never answers. An unregistration that waited for its
-	 * answer would take all of this time, which is longer than the whole
-	 * test. */
+	/* The holder never answers. If the unregistration waited for its
+	 * answer, it would take longer than the whole test. */
 	rig.to.settings.failure.fence_ms = 30000;
 	sched_begin(&rig);
 	rig.to.dp->times.probe_ns = 300 * TEI_NS_PER_MS;
@@ -810,7 +811,7 @@ static void test_queued_tasks_past_their_deadline_fail_at_once(void)
 	}
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 4), 0);
 	tei_rail_cancel(rig.from.dp, list, 1);
-	/* the cancelled task has ended and is left alone */
+	/* the task that was cancelled has ended and is not changed */
 	tei_rail_expire(rig.from.dp, list, 4);
 	tei_rail_cancel(rig.from.dp, list, 4);
 	for (i = 0; i < 4; i++) {
@@ -896,7 +897,7 @@ static void test_expired_posted_tasks_release_their_memory(void)
 	}
 	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].code, TEI_ERR_TIMED_OUT);
-	/* earlier writes have landed once this one has completed */
+	/* when this write has completed, all earlier writes have arrived */
 	rig.src[0] = 1;
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
 				 1), TEI_RAIL_END_COMPLETED);
@@ -927,7 +928,7 @@ static void test_cancelled_posted_tasks_release_their_memory(void)
 			  t[i].end == TEI_RAIL_END_CANCELED);
 	}
 	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].end, TEI_RAIL_END_CANCELED);
-	/* earlier writes have landed once this one has completed */
+	/* when this write has completed, all earlier writes have arrived */
 	rig.src[0] = 1;
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
 				 1), TEI_RAIL_END_COMPLETED);

@@ -72,9 +72,9 @@ static uint32_t select_near(const struct tei_rail_peer *peer,
 	return n;
 }
 
-/* Returns the position of the rail among the local rails that have a route and
- * the same rank for the local memory, and sets *of to the number of these
- * rails. */
+/* Counts the local rails that have a route and the same rank for the local
+ * memory as this rail, and sets *of to their number. Returns the position of
+ * this rail among them. */
 static uint32_t select_place(const struct tei_rail_peer *peer,
 			     const struct rail *rail, const uint8_t *ranks,
 			     uint32_t *of) TEI_REQUIRES(rail_sched_held)
@@ -93,8 +93,8 @@ static uint32_t select_place(const struct tei_rail_peer *peer,
 }
 
 /* Returns true if nothing can be posted on the connection at present, because
- * the connection is being established or its queue is full. *now: the time, or
- * 0, in which case this function sets it. */
+ * the connection is being established or its queue is full. If *now is 0, this
+ * function sets *now to the time. */
 static bool select_blocked(const struct rail_conn *p, uint64_t *now)
 {
 	if (!p->blocked_ns)

@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_SCHED_RAIL_SELECT_H
 #define TEI_PROV_RAIL_SCHED_RAIL_SELECT_H
 
-/* The choice of the remote rail for a slice. */
+/* Chooses the remote rail for a slice. */
 
 #include <stdint.h>
 
@@ -15,9 +15,9 @@ struct rail_rkey;
 /*
  * Selects the remote rail for a slice that the lane will carry. key: remote key
  * of the remote memory; ranks: ranks of the rails for the local memory; length:
- * bytes of the whole request. *now: the time, or 0, in which case the function
- * sets it if it needs the time. Returns the index of the remote rail in
- * peer->remotes, or -1 if no remote rail can be reached.
+ * bytes of the whole request. If *now is 0 and the function needs the time, it
+ * sets *now to the time. Returns the index of the remote rail in peer->remotes,
+ * or -1 if no remote rail can be reached.
  */
 int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 			   const struct rail_rkey *key, const uint8_t *ranks,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests remote rail selection on data structures without real devices: each
- * side has four rails, all in one network. */
+/* Tests of remote rail selection. They use data structures without real
+ * devices: each side has four rails, and all rails are in one network. */
 
 #include <netinet/in.h>
 #include <rdma/fabric.h>
@@ -32,8 +32,8 @@ struct select_rig {
 	struct rail_remote remote[SELECT_RAILS];
 	struct rail_conn conn[SELECT_RAILS][SELECT_RAILS];
 	struct rail_conn *conns[SELECT_RAILS * SELECT_RAILS];
-	uint8_t ranks[SELECT_RAILS]; /* ranks of the local rails: all rails are
-				      * near */
+	uint8_t ranks[SELECT_RAILS]; /* ranks of the local rails; all of them
+				      * are equally near */
 	struct rail_rkey *key;
 };
 
@@ -127,7 +127,7 @@ static void test_select_from_single_rail_takes_least_loaded_near_remote(void)
 {
 	struct select_rig *rig = select_begin(4);
 
-	/* only rail 0 has a route */
+	/* only the local rail 0 has a route */
 	rig->peer.routes.route[1] = rig->peer.routes.route[2] =
 		rig->peer.routes.route[3] = -1;
 	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 0);
@@ -136,7 +136,8 @@ static void test_select_from_single_rail_takes_least_loaded_near_remote(void)
 	rig->conn[0][2].bytes = 1;
 	rig->conn[0][3].bytes = 2;
 	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 2);
-	/* a connection on which nothing can be posted now is skipped */
+	/* a connection on which nothing can be posted at present is not
+	 * selected */
 	rig->conn[0][2].blocked_ns = UINT64_MAX;
 	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 0);
 	select_end(rig);
@@ -147,15 +148,14 @@ static void test_select_without_usable_near_remote_takes_far_one(void)
 	struct select_rig *rig = select_begin(1);
 
 	CU_ASSERT_EQUAL(selected(rig, 1, 1), 0);
-	/* a remote rail whose fence is outstanding is not selected, nor is one
-	 * that is closed */
+	/* neither a remote rail with an outstanding fence nor a closed one is
+	 * selected */
 	rig->remote[0].fence.state = RAIL_FENCE_WANTED;
 	CU_ASSERT_EQUAL(selected(rig, 2, 1), 3);
 	rig->remote[0].fence.state = RAIL_FENCE_NONE;
 	rig->remote[0].addr.len = 0;
 	CU_ASSERT_EQUAL(selected(rig, 1, 1), 2);
-	/* the remote key contains no key for any remote rail, so the route is
-	 * used */
+	/* without a key for any remote rail, the route is used */
 	rig->key->nparts = 0;
 	CU_ASSERT_EQUAL(selected(rig, 1, 1), 1);
 	select_end(rig);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * How much a connection may take: its share of the rail's window, the length of
- * a slice, the throttling of bulk data while small requests are active, and the
- * division of the last bytes of a task among the rails.
- */
+/* Computes how much a connection may take: its share of the rail's window, the
+ * length of a slice, the limit of bulk data while small requests are active,
+ * and the division of the last bytes of a task among the rails. */
 #include "prov/rail/conn/rail_pair.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
@@ -17,19 +15,19 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-#define SHARE_NS	(250 * TEI_NS_PER_US) /* time that the rail should take
-					       * to send one slice */
+#define SHARE_NS	(250 * TEI_NS_PER_US) /* intended time for which a rail
+					       * sends one slice */
 /*
- * Throttling of bulk data after a small request. For the first SHARE_THROTTLE
- * slices of bulk data, the limit is rail_window_throttle. For the next
- * SHARE_LATER slices, and on rails without a known rate, the limit is
+ * The limit of bulk data after a small request was cut. While the next
+ * SHARE_THROTTLE bulk slices are cut, the limit is rail_window_throttle. For
+ * the following SHARE_LATER slices, and on rails without a known rate, it is
  * SHARE_LATER_BYTES.
  */
 #define SHARE_THROTTLE	256
 #define SHARE_LATER	4096
 #define SHARE_LATER_BYTES	(8u << 20)
-#define SHARE_OVERTAKE	16		/* small requests that are served
-					 * between two bulk slices */
+#define SHARE_OVERTAKE	16		/* number of small requests that are
+					 * served between two bulk slices */
 /* Longest duration of an accounting round: SHARE_ROUND_NS * window / rate, in
  * ns, which is the time in which the rail sends four windows. */
 #define SHARE_ROUND_NS 4e9
@@ -38,7 +36,7 @@
 #define SHARE_PAGE  UINT64_C(4096)
 #define SHARE_GRAIN UINT64_C(1024)
 
-/* Returns the number of bulk slices for which the rail stays throttled. */
+/* Returns for how many further bulk slices the rail stays throttled. */
 static uint32_t share_throttled_left(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -163,14 +161,14 @@ uint64_t rail_share_len(const struct rail *rail,
 		len = most;
 	if (len > rail->caps.max_slice)
 		len = rail->caps.max_slice;
-	/* avoid a tiny last slice */
+	/* avoids a very short last slice */
 	if (left <= len + len / 2 && left <= rail->caps.max_slice)
 		len = left;
 	return len < left ? len : left;
 }
 
 /* Starts a new accounting round. before: number of connections that took bulk
- * data in the round that has ended, or 0 if this number is outdated. */
+ * data in the previous round, or 0 if this number is outdated. */
 static void share_round(struct rail *rail, uint32_t before)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -257,7 +255,8 @@ uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
 
 void rail_share_small(struct rail *rail)
 {
-	/* the counts of the last accounting round are outdated */
+	/* the rail was not throttled, so the counts of the last accounting
+	 * round are outdated */
 	if (!rail->bulk.throttled_left)
 		share_round(rail, 0);
 	rail->bulk.throttled_left = SHARE_THROTTLE + SHARE_LATER;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Cutting of slices, and the pool of free slices. Slices are cut only when a
+/* Cuts slices, and keeps the pool of free slices. Slices are cut only when a
  * lane has room. So a faster rail takes more slices, and the speed of the rails
- * need not be estimated.
- */
+ * need not be estimated. */
 
 #include <stdlib.h>
 
@@ -110,9 +108,9 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	return true;
 }
 
-/* Merges small tasks into the slice: the task at the list entry "next" and the
- * tasks behind it, as long as each is adjacent to the previous one in local and
- * in remote memory. */
+/* Merges small tasks into the slice, from the list entry "next" on, as long as
+ * each task is adjacent to the previous one in both local and remote memory.
+ * max: largest length of the slice. */
 static void slice_merge(struct rail_slice *s, struct tei_list *next,
 			uint64_t max) TEI_REQUIRES(rail_sched_held)
 {
@@ -152,8 +150,8 @@ static void slice_count(struct tei_rail_task *t, uint64_t len)
 		t->peer->dp->tasks.bulk_left -= len;
 }
 
-/* Takes the selected slice from the retry list. Returns NULL if it must be
- * split and memory is short. */
+/* Takes the selected slice from the retry list. If the slice is too long for
+ * one operation, splits it; returns NULL if memory is short then. */
 static struct rail_slice *slice_cut_retry(const struct rail_pick *pick)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -304,7 +302,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 			break;
 	}
 	rail_cache_favoured(lane);
-	/* move the first peer to the end of the list */
+	/* the peer that was served first comes last in the next call */
 	if (n && !tei_list_empty(&dp->tasks.active)) {
 		peer = tei_list_first(&dp->tasks.active, struct tei_rail_peer,
 				      active_link);

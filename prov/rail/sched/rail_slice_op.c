@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The completions of slices. */
+/* Handles the completions of slices. */
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 
@@ -25,7 +25,7 @@
 static void slice_unpost(struct rail_lane *lane, struct rail_slice *slice)
 {
 	tei_list_del(&slice->link);
-	/* if the lane is retired, the connection already belongs to its sibling
+	/* if the lane is retired, its connections already belong to the sibling
 	 * lane */
 	if (lane->state == RAIL_LANE_ACTIVE) {
 		slice->conn->posted--;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Tests of the cutting of slices, on one rail to several peers. Nothing is
- * posted to a device: the test completes one slice after the other, as a wire
- * would.
- */
+/* Tests of the cutting of slices, on one rail to several peers. Nothing is
+ * posted to a device; the test itself completes one slice after the other. */
 
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
@@ -46,8 +43,7 @@ enum { SLICE_PEERS = 10, SLICE_TASKS = 128, SLICE_MANY = 1000 };
 enum { SLICE_FITS = 1000 };
 enum {
 	SLICE_DEPTH = 512
-}; /* depth of the lane in the test with
-    * many small tasks */
+}; /* depth of the lane in the tests with many small tasks */
 
 struct slice_rig {
 	struct test_plane plane;
@@ -118,15 +114,15 @@ static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 	rig->rail->nic.wire = rate != SLICE_LOCAL;
 	rig->rail->load.free_bps = rate;
 	rig->rail->load.rate_bps = rate;
-	/* the rail sends a window in 8 ms */
+	/* the window is what the rail sends in 8 ms */
 	rig->rail->load.window = rate / 125;
 	if (rig->rail->load.window < 4 * SLICE_MIN)
 		rig->rail->load.window = 4 * SLICE_MIN;
 	if (rig->rail->load.window > rig->rail->load.window_max)
 		rig->rail->load.window = rig->rail->load.window_max;
-	slice_lanes(rig, RAIL_LANE_CLOSED);	/* closed lanes take no slices,
-						 * so that only the test cuts
-						 * slices */
+	slice_lanes(rig, RAIL_LANE_CLOSED);	/* the library takes no slices
+						 * for closed lanes, so that
+						 * only the test cuts slices */
 	rail_sched_enter(rig->plane.dp);
 	for (i = 0; i < SLICE_PEERS; i++)
 		rig->peer[i] = slice_peer(rig, i);
@@ -138,8 +134,8 @@ static void slice_begin(struct slice_rig *rig, uint64_t rate)
 	slice_begin_on(rig, "127.0.0.1", rate);
 }
 
-/* Opens two rails. The rail with index near is the one that is nearer to the
- * memory. Returns the registered region. */
+/* Opens two rails. near: index of the rail that is nearer to the memory.
+ * Returns the registered region. */
 static struct tei_rail_mr *slice_begin_two(struct slice_rig *rig, uint64_t rate,
 					   uint32_t near)
 {
@@ -175,9 +171,9 @@ static void slice_submit(struct slice_rig *rig, uint32_t peer, uint64_t len,
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, t, 1), 0);
 }
 
-/* Cuts all slices that the rail may take now. If a slice of the peer was cut,
- * sets *ahead to the number of bytes that were cut before the first slice of
- * the peer. */
+/* Cuts all slices that the rail may take now. If this includes a slice of
+ * "peer", sets *ahead to the number of bytes that were cut before the peer's
+ * first slice. */
 static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 {
 	struct rail_slice *s[RAIL_BUNDLE];
@@ -203,8 +199,8 @@ static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Completes the oldest slice of the peers whose bits are set in "peers".
- * Returns false if these peers have no slice. */
+/* Completes the oldest of the posted slices of the peers whose bits are set in
+ * "peers". Returns false if these peers have no slice. */
 static bool slice_serve(struct slice_rig *rig, uint32_t peers)
 {
 	struct rail_lane *lane = rig->lane;
@@ -244,8 +240,8 @@ static uint64_t slice_held(const struct slice_rig *rig, uint32_t peer)
 	return slice_conn(rig, peer)->bytes;
 }
 
-/* Completes all slices that were cut, cancels the remaining tasks and
- * closes. */
+/* Completes all slices that were cut, cancels the remaining tasks and closes
+ * the rig. */
 static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 {
 	struct tei_rail_task *task;
@@ -276,8 +272,8 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 
 /* --- a small task while bulk data is sent -------------------------------- */
 
-/* Keeps one bulk task in progress for each of n peers; none of them is peer
- * 1. */
+/* Keeps one bulk task in progress for each of n peers. Peer 1 is not one of
+ * them. */
 static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 {
 	uint32_t i;
@@ -291,7 +287,8 @@ static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 }
 
 /* Submits a small task of peer 1. Returns the number of bytes of other peers
- * that were served before this task. burst: completions handled at a time. */
+ * that were served before this task. burst: number of completions that are
+ * handled at a time. */
 static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 			    uint32_t burst)
 {
@@ -304,8 +301,8 @@ static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 		before = rig->lane->inflight_bytes;
 		for (i = 0; i < burst && !small->ends; i++)
 			CU_ASSERT_FATAL(slice_serve(rig, ~0u) || i);
-		/* the bytes that were completed before the small task was cut
-		 * count as well */
+		/* includes the bytes that were completed before the small task
+		 * was cut */
 		if (ahead == UINT64_MAX)
 			waited += before - rig->lane->inflight_bytes;
 		slice_fill(rig, 1, small->ends ? NULL : &ahead);
@@ -357,7 +354,8 @@ static void test_small_task_waits_for_one_bulk_slice_at_most(void)
 	uint64_t first = 0;
 
 	CU_ASSERT(slice_worst(SLICE_SLOW, 1, 1, &first) <= SLICE_MIN);
-	/* the rail was not throttled before the first small task */
+	/* before the first small task the rail is not throttled, so this task
+	 * waits longer */
 	CU_ASSERT(first > SLICE_MIN);
 	/* on a fast rail the limit is what the rail sends in half a
 	 * millisecond, plus one slice */
@@ -390,8 +388,9 @@ static void test_small_task_on_loopback_waits_for_part_of_window(void)
 	CU_ASSERT(first > SLICE_LOCAL / 200);
 }
 
-/* The limit on bulk data lasts after a small task has completed, so that a
- * small task that comes much later waits for a limited number of bytes only. */
+/* Tests that bulk data stays limited after a small task has completed, so that
+ * a small task that comes much later waits only for a limited number of
+ * bytes. */
 static void test_throttling_outlasts_the_small_task(void)
 {
 	struct test_task bulk, small, *all[] = { &bulk, &small };
@@ -443,8 +442,8 @@ static void test_throttling_time_is_independent_of_bulk_peers(void)
 	slice_end(&rig, all, 5);
 }
 
-/* With MOONRAIL_SMALL_FIRST, the first small task finds room on the rail, and
- * so does a small task that comes much later. */
+/* Tests that with MOONRAIL_SMALL_FIRST there is always room on the rail for
+ * small tasks: for the first one, and for one that comes much later. */
 static void test_small_first_keeps_room_at_all_times(void)
 {
 	struct test_task bulk[2], small, *all[3] = { bulk, bulk + 1, &small };
@@ -455,7 +454,7 @@ static void test_small_first_keeps_room_at_all_times(void)
 	rig.plane.settings.sched.small_first = true;
 	memset(bulk, 0, sizeof(bulk));
 	for (n = 1; n <= 2; n++) {
-		/* runs until the rail has counted the bulk peers */
+		/* long enough for the rail to count the bulk peers */
 		for (i = 0; i < 600; i++) {
 			slice_more(&rig, n, bulk);
 			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
@@ -500,8 +499,8 @@ static void test_many_small_tasks_leave_bulk_task_its_share(void)
 	CU_ASSERT(slice_share(SLICE_FAST) >= 0.24);
 }
 
-/* Keeps the small queues of n peers filled while these peers also have bulk
- * tasks. Returns the bulk part of the posted bytes. */
+/* Keeps the queues of small tasks of n peers filled, while these peers also
+ * have bulk tasks. Returns the fraction of bulk data in the posted bytes. */
 static double slice_share_own(uint32_t n)
 {
 	static struct test_task bulk[4], small[4][SLICE_TASKS];
@@ -536,8 +535,9 @@ static double slice_share_own(uint32_t n)
 	return (double)bulk_bytes / (double)bytes;
 }
 
-/* With more peers the bulk slices are shorter, so a bulk slice must be cut
- * after fewer small ones. */
+/* Tests that bulk data gets the same fraction of the rail with one peer and
+ * with four. With more peers the bulk slices are shorter, so a bulk slice must
+ * be cut after fewer small tasks. */
 static void test_bulk_share_is_independent_of_bulk_peers(void)
 {
 	CU_ASSERT(slice_share_own(4) >= 0.9 * slice_share_own(1));
@@ -545,8 +545,8 @@ static void test_bulk_share_is_independent_of_bulk_peers(void)
 
 /* Peers 0 and 2 have bulk tasks, peer 1 has small ones, and peer 2 is slow or
  * stopped. Returns the average number of bytes that peer 0 has in flight,
- * divided by the limit of peer 0. every: peer 2 completes a slice once in this
- * number of iterations; 0: never. */
+ * divided by the limit of peer 0. every: number of iterations in which peer 2
+ * completes one slice; 0 means that it completes none. */
 static double slice_throttled_slow(uint64_t rate, uint32_t every)
 {
 	struct test_task bulk, slow, small;
@@ -560,8 +560,8 @@ static double slice_throttled_slow(uint64_t rate, uint32_t every)
 	slice_fill(&rig, 1, NULL);
 	slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
 	slice_fill(&rig, 1, NULL);
-	/* peer 2 uses the whole share of a single peer while small tasks are
-	 * active */
+	/* until the small task ends, peer 2 uses the share that a single peer
+	 * may use */
 	while (!small.ends && slice_serve(&rig, 6))
 		slice_fill(&rig, 1, NULL);
 	CU_ASSERT(slice_held(&rig, 2) > rail_window_throttle(rig.rail) / 8 * 7);
@@ -589,14 +589,15 @@ static void test_slow_target_does_not_reduce_share_of_others(void)
 {
 	CU_ASSERT(slice_throttled_slow(SLICE_SLOW, 0) >= 0.9);
 	CU_ASSERT(slice_throttled_slow(SLICE_SLOW, 10) >= 0.45);
-	/* peer 0 has three slices posted, and at a third of the samples only
-	 * two */
+	/* peer 0 has three slices posted most of the time, and two in a third
+	 * of the samples */
 	CU_ASSERT(slice_throttled_slow(SLICE_FAST, 0) >= 0.88);
 	CU_ASSERT(slice_throttled_slow(SLICE_FAST, 10) >= 0.45);
 }
 
-/* Peer 0 has stopped with many small tasks, while peer 2 has a bulk task: the
- * depth of the rail must still have room for peer 1. */
+/* Tests that a stopped peer leaves room for others. Peer 0 has stopped and has
+ * many small tasks, and peer 2 has a bulk task. The depth of the lane must
+ * still have room for peer 1. */
 static void test_stopped_target_leaves_room_for_small_task(void)
 {
 	static struct test_task many[SLICE_MANY];
@@ -687,8 +688,8 @@ static void test_small_tasks_overtake_page_sized_bulk_slices(void)
 	slice_end(&rig, all, SLICE_TASKS + 1);
 }
 
-/* The bulk task is next, but the connection of its peer has used up its share
- * of bulk data. */
+/* Tests that small tasks are served when the bulk task is next but its
+ * connection has used up its share of bulk data. */
 static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 {
 	struct test_task bulk, small[40], *all[41];
@@ -771,8 +772,8 @@ static void test_idle_peers_lose_their_bulk_share(void)
 {
 	CU_ASSERT(slice_room_after(0) >= 0.9);
 	CU_ASSERT(slice_room_after(TEI_NS_PER_SEC) >= 0.9);
-	/* the share of an idle peer is kept until the accounting round, which
-	 * lasts for a whole window, has ended */
+	/* the share of an idle peer is kept until the accounting round ends,
+	 * that is, until a window of bulk data has been cut */
 	CU_ASSERT(slice_room_after(1) <= 0.2);
 }
 
@@ -784,7 +785,7 @@ static void test_bulk_task_without_small_tasks_fills_window(void)
 	struct slice_rig rig;
 
 	slice_begin(&rig, SLICE_SLOW);
-	/* a small task does not throttle the rail if no bulk task waits */
+	/* a small task throttles the rail only if a bulk task waits */
 	slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
 	slice_fill(&rig, 1, NULL);
 	while (slice_serve(&rig, ~0u))
@@ -795,7 +796,8 @@ static void test_bulk_task_without_small_tasks_fills_window(void)
 	slice_end(&rig, all, 2);
 }
 
-/* The last part of a bulk request does not count as a small request. */
+/* Tests that a short task that is the last part of a bulk request does not
+ * count as a small request. */
 static void test_part_of_bulk_request_is_not_small(void)
 {
 	struct test_task bulk, part, *all[] = { &bulk, &part };
@@ -817,8 +819,8 @@ static void test_part_of_bulk_request_is_not_small(void)
 	slice_end(&rig, all, 2);
 }
 
-/* Returns the number of bytes that rail 1 takes now; rail 1 is far from the
- * memory. Completes all slices of rail 1. */
+/* Returns the number of bytes that rail 1, which is far from the memory, takes
+ * now. Then completes all slices of rail 1. */
 static uint64_t slice_far(struct slice_rig *rig)
 {
 	struct rail_lane *near = rig->lane;
@@ -850,7 +852,7 @@ static void test_far_rail_is_unused_while_near_window_has_room(void)
 		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
 	}
 	/* two tasks that are together longer than the window of the near rail
-	 * also use the far rail */
+	 * use the far rail as well */
 	slice_submit(&rig, 0, 8 * SLICE_MIB, &bulk);
 	slice_submit(&rig, 0, 8 * SLICE_MIB, &more);
 	slice_fill(&rig, 0, NULL);
@@ -879,7 +881,7 @@ static void test_refused_slice_is_not_counted_as_posted(void)
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	rail_done_init(&done);
 	tei_mutex_lock(&rig.lane->lock);
-	/* simulates that the previous post has returned -FI_EAGAIN */
+	/* as if the previous post had returned -FI_EAGAIN */
 	slice_conn(&rig, 0)->blocked_now = true;
 	CU_ASSERT(!rail_sched_pull(rig.lane, 0, &done));
 	tei_mutex_unlock(&rig.lane->lock);
@@ -895,7 +897,7 @@ static void test_refused_slice_is_not_counted_as_posted(void)
 	slice_end(&rig, all, 1);
 }
 
-/* Fails all posted slices, as the closing of a lane does. */
+/* Fails all posted slices, as happens when a lane is closed. */
 static void slice_break(struct slice_rig *rig)
 {
 	struct rail_slice *s, *tmp;
@@ -968,7 +970,8 @@ static void test_abandoned_task_leaves_the_queue(void)
 
 /* --- GPU memory ---------------------------------------------------------- */
 
-/* The nearer rail does not accept the memory, so the other rail is used. */
+/* Tests that the far rail carries a GPU task if the nearer rail does not accept
+ * GPU memory. */
 static void test_gpu_task_does_not_wait_for_rail_without_hmem(void)
 {
 	struct test_task bulk, *all[] = { &bulk };
@@ -998,8 +1001,8 @@ static void test_gpu_task_does_not_wait_for_rail_without_hmem(void)
 	slice_end(&rig, all, 1);
 }
 
-/* Moves all posted slices to the retry list and, except for the last one,
- * assigns them to another region (foreign). */
+/* Moves all posted slices to the retry list. Assigns all but the last of them
+ * to the region "foreign", which this rail does not accept. */
 static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreign)
 {
 	struct rail_slice *s;
@@ -1022,7 +1025,8 @@ static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreig
 	tei_mutex_unlock(&rig->lane->lock);
 }
 
-/* Selects a slice of peer 0 for the first rail. */
+/* Selects the next slice of peer 0 for the first rail. Returns false if there
+ * is none. */
 static bool slice_pick(struct slice_rig *rig, struct rail_pick *pick)
 {
 	uint64_t now = 0;
@@ -1037,8 +1041,8 @@ static bool slice_pick(struct slice_rig *rig, struct rail_pick *pick)
 }
 
 /* Checks that slices on the retry list that this rail must not carry do not
- * block the slice behind them. n tasks of one slice each; only the last one may
- * be carried. */
+ * block a slice behind them. Uses n tasks of one slice each, of which the rail
+ * may carry only the last one. */
 static void slice_passed_by(size_t n)
 {
 	static struct test_task task[SLICE_TASKS];
@@ -1086,7 +1090,7 @@ static void test_retry_skips_slices_of_other_rails(void)
 /* --- the queues ---------------------------------------------------------- */
 
 /* Submits n tasks for peer 0. All but the last one name the second rail as the
- * rail to use. */
+ * rail that should move their bytes. */
 static void slice_submit_named(struct slice_rig *rig, uint64_t len,
 			       struct test_task *t, size_t n)
 {
@@ -1123,7 +1127,7 @@ static void test_pick_examines_each_queue_entry_once(void)
 		slice_fill(&rig, 0, NULL);
 	CU_ASSERT_EQUAL(test_ends(&small[5]), 1);
 	CU_ASSERT_EQUAL(test_ends(&bulk[3]), 1);
-	/* the other tasks name the second rail */
+	/* the tasks that are left all name the second rail */
 	CU_ASSERT(!slice_pick(&rig, &pick));
 	CU_ASSERT_EQUAL(pick.visited, 8);
 	CU_ASSERT_EQUAL(pick.source, RAIL_PICK_NONE);
@@ -1149,8 +1153,8 @@ static void test_pick_examines_part_of_a_long_queue(void)
 	slice_end(&rig, all, SLICE_TASKS);
 }
 
-/* Returns the time of SLICE_FITS calls of rail_iov_fit for the first byte of a
- * task with n entries on either side, ns; 0 if memory is short. */
+/* Returns how long SLICE_FITS calls of rail_iov_fit take for the first byte of
+ * a task with n local and n remote entries, ns; 0 if memory is short. */
 static uint64_t slice_fit_ns(const struct rail *rail, uint32_t n)
 {
 	struct tei_rail_task_ext *x = tei_rail_task_ext_new(n, n);
