@@ -44,7 +44,8 @@
 #define PROGRESS_LATER	(2 * TEI_NS_PER_MS)
 
 /* Returns a data plane without rails and without a progress thread. The tests
- * call the functions with which the thread decides who polls. */
+ * call the functions with which the thread decides whether it polls the
+ * lanes. */
 static struct tei_rail_dp *progress_unresolved(struct rail_drive *d)
 {
 	struct tei_rail_dp *dp = calloc(1, sizeof(*dp));

@@ -152,8 +152,8 @@ void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 		  void *local, const void *remote);
 
 /* Passes all lines of the levels warn and error to fn. If fn is NULL, prints
- * lines to stderr: only errors, or all lines if MC_LOG_LEVEL is set. A test
- * that has set fn must call test_log with NULL before it ends. */
+ * lines to stderr: only errors, or all lines if MC_LOG_LEVEL is set. After
+ * setting fn, a test must call test_log with NULL before it ends. */
 void test_log(tei_log_fn fn, void *arg);
 
 uint64_t test_random(uint64_t *state);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Faults of rail pairs: creates them, changes their stage and frees them;
- * derives the state of each rail from them. */
+/* Creates the faults of rail pairs, changes their stage and frees them. Derives
+ * the state of each rail from its faults. */
 
 #include <errno.h>
 #include <rdma/fi_domain.h>
@@ -32,14 +32,15 @@
 #include "util/settings.h"
 #include "util/world.h"
 
-#define HEALTH_BATCH 256 /* faults handled in one iteration */
+#define HEALTH_BATCH 256 /* largest number of faults that are handled in one
+			  * iteration */
 
 struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 				   struct rail *rail, uint16_t remote)
 {
 	struct rail_fault *f = rail_pair_fault(peer, rail, remote);
 
-	/* during tear-down a stall is not counted as a fault */
+	/* while the data plane is closed, a stall is no fault */
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    __atomic_load_n(&peer->dp->thread.stop, __ATOMIC_ACQUIRE))
 		return NULL;
@@ -81,7 +82,7 @@ void rail_health_forget(struct tei_rail_peer *peer)
 
 /* --- the state of a rail ------------------------------------------------- */
 
-/* Returns true if other pairs of the rail have slices posted. */
+/* Returns true if slices are posted on other pairs of the rail. */
 static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held)
 {
@@ -157,7 +158,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    (f && f->stage == RAIL_FAULT_DOWN))
 		return;
-	/* during tear-down an error is not counted as a fault */
+	/* while the data plane is closed, an error is no fault */
 	if (__atomic_load_n(&peer->dp->thread.stop, __ATOMIC_ACQUIRE))
 		return;
 	if (!f)
@@ -181,7 +182,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	f->seq = 0;
 	f->seq_first = 0;
 	f->remote_gen = peer->remotes[remote].gen;
-	/* lost connections are logged together in one line per peer */
+	/* the loss of connections is logged elsewhere, in one line per peer */
 	if (rail_loss_noted(peer, rail))
 		TEI_INFO("rail", "%s to %s at %s: down: %s", rail->name,
 			 peer->remotes[remote].name, peer->name, why);
@@ -220,8 +221,8 @@ void rail_health_error(struct rail_slice *s, int err)
 				 "its connection was lost", false);
 }
 
-/* Returns true if the provider refused a post because of the wire. Any other
- * error means that this host is short of a resource. */
+/* Returns true if the provider has refused a post because of the wire. Other
+ * errors mean that this host is short of a resource. */
 static bool health_no_way(int err)
 {
 	switch (err) {
@@ -300,8 +301,8 @@ static void health_ramp(struct rail_fault *f, uint64_t now)
 	rail_health_state(f->rail);
 }
 
-/* Doubles the share of a pair after progress. Frees the fault when the share is
- * full. */
+/* Doubles the share of a pair that has made progress. When the share is full,
+ * frees the fault. */
 static void health_grow(struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -318,7 +319,7 @@ static void health_grow(struct rail_fault *f, uint64_t now)
 
 /* --- one iteration ------------------------------------------------------- */
 
-/* An action for a fault, which is taken after dp->sched was released. */
+/* An action that must be taken for a fault after dp->sched was released. */
 struct health_todo {
 	struct tei_rail_peer *peer;
 	struct rail *rail;
@@ -349,8 +350,8 @@ static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	return conn && rail_cache_contended(conn);
 }
 
-/* Moves the fault to its next stage if this is due. Returns true if the action
- * *todo must be taken after the lock has been released. */
+/* Moves the fault to its next stage if it is due. Returns true if *todo
+ * describes an action that must be taken after the lock was released. */
 static bool health_step(struct rail_fault *f, uint64_t now,
 			struct health_todo *todo) TEI_REQUIRES(rail_sched_held)
 {
@@ -405,8 +406,8 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 
 /* --- cutting ------------------------------------------------------------- */
 
-/* Polls the lane until nothing is posted on the n connections any longer.
- * Returns false after a timeout. */
+/* Polls the lane until no slice is posted on the n connections any longer.
+ * Returns false if that takes too long. */
 static bool health_drain(struct rail_lane *lane, struct rail_conn *const *conn,
 			 int n, struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
@@ -427,8 +428,8 @@ static bool health_drain(struct rail_lane *lane, struct rail_conn *const *conn,
 	return true;
 }
 
-/* Cuts the connection. Takes the address from the address vector, because the
- * peer may have got a new address since. */
+/* Cuts the connection. Its address is taken from the address vector, because
+ * the peer may have got another address since. */
 static void health_cut_conn(struct rail_lane *lane,
 			    const struct rail_conn *conn,
 			    const struct rail_disconnect_list *list)
@@ -441,8 +442,8 @@ static void health_cut_conn(struct rail_lane *lane,
 		rail_disconnect_listed(lane, list, addr, len);
 }
 
-/* Replaces the connections that have no slices posted on the lane by NULL.
- * Returns false if no connection is left. */
+/* Sets each element of conn without slices posted on the lane to NULL. Returns
+ * false if all elements are then NULL. */
 static bool health_posted(struct rail_lane *lane, struct rail_conn **conn,
 			  int n) TEI_REQUIRES(lane->lock)
 {
@@ -459,8 +460,8 @@ static bool health_posted(struct rail_lane *lane, struct rail_conn **conn,
 	return any;
 }
 
-/* Cuts n connections of the lane and polls until their slices have returned.
- * Renews the lane if the slices do not return in time. */
+/* Cuts n connections of the lane and polls until their slices have returned. If
+ * that takes too long, renews the lane. shuns: see rail_health_cut. */
 static void health_cut_lane(struct rail_lane *lane, struct rail_conn **conn,
 			    int n, bool shuns)
 {
@@ -497,7 +498,8 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_conn **conn,
 		rail_renew_lane(lane, shuns ? usual : RAIL_HEALTH_DRAIN_NS);
 }
 
-/* Cuts the connections of n pairs of one rail. */
+/* Cuts the connections of n pairs, all of the same rail. shuns: see
+ * rail_health_cut. */
 static void health_cut(struct health_todo *const *pair, int n, bool shuns)
 {
 	struct rail_conn *conn[HEALTH_BATCH];
@@ -529,9 +531,9 @@ void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 	health_cut(&pair, 1, shuns);
 }
 
-/* Queries the TCP stack about a pair that seems to make no progress. If the
- * answer confirms the stall, moves the pair to SUSPECT or DOWN. Otherwise
- * restarts the check, or frees the fault if the pair is idle. */
+/* Asks the TCP stack whether a pair that seems to be stalled still makes
+ * progress. If it does not, moves the pair to SUSPECT or DOWN. Otherwise starts
+ * the check again or, if the pair is idle, frees the fault. */
 static void health_confirm(const struct health_todo *t,
 			   const struct rail_disconnect_list *list)
 {
@@ -567,8 +569,8 @@ static void health_confirm(const struct health_todo *t,
 	rail_sched_leave(t->peer->dp);
 }
 
-/* Returns true if the actions a and b are of the same kind, so that they can be
- * taken together. */
+/* Returns true if the actions a and b are of the same kind and can be taken
+ * together. */
 static bool health_alike(const struct health_todo *a,
 			 const struct health_todo *b)
 {
@@ -577,8 +579,8 @@ static bool health_alike(const struct health_todo *a,
 		a->lane == b->lane);
 }
 
-/* Returns true if even the TCP stack of the silent peer has acknowledged
- * nothing for RAIL_HEALTH_STILL_NS. */
+/* Returns true if the TCP stack of the silent peer has acknowledged nothing for
+ * RAIL_HEALTH_STILL_NS either. */
 static bool health_still(const struct health_todo *t,
 			 const struct rail_disconnect_list *list)
 {
@@ -600,14 +602,14 @@ static bool health_still(const struct health_todo *t,
 	return still;
 }
 
-/* Cuts those of n pairs of one lane that are contended and whose peers are
- * still silent. */
+/* Cuts the connections of n pairs of one lane, as far as they are contended and
+ * their peers are still silent. */
 static void health_shun(struct health_todo **pair, int n)
 {
 	struct rail_disconnect_list list;
 	int i, k = 0;
 
-	/* read completions that have already arrived */
+	/* handles completions that have arrived already */
 	rail_lane_run(pair[0]->lane);
 	rail_disconnect_list(pair[0]->lane, &list);
 	for (i = 0; i < n; i++)
@@ -619,9 +621,9 @@ static void health_shun(struct health_todo **pair, int n)
 }
 
 /* Takes the action of the first entry, together with all entries that need the
- * same action: peers often become silent together, and one scan then finds the
- * connections of all of them. Leaves the other entries in todo and returns
- * their number. */
+ * same action. Peers often become silent at the same time, and one search then
+ * finds the connections of all of them. Keeps the other entries at the
+ * beginning of todo and returns their number. */
 static int health_do(struct health_todo **todo, int n)
 {
 	struct health_todo *alike[HEALTH_BATCH], *first = todo[0];
@@ -679,8 +681,8 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 		list[i] = &todo[i];
 	while (n)
 		n = health_do(list, n);
-	/* the progress of other pairs may have changed the state of their
-	 * rail */
+	/* a rail's state also depends on the progress of its other pairs, which
+	 * may have changed */
 	rail_sched_enter(dp);
 	for (r = 0; r < rail_count(dp); r++)
 		if (__atomic_load_n(&rail_at(dp, r)->open, __ATOMIC_ACQUIRE))

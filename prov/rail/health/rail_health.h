@@ -61,16 +61,16 @@ struct rail_slice;
 struct rail_wire;
 
 /* --- rail_health.c ------------------------------------------------------- */
-/* Creates a fault in stage ASKED, or sets a fault in stage RAMPING back to
+/* Creates a fault in stage ASKED, or moves a fault from stage RAMPING back to
  * ASKED, and returns the fault. Returns NULL if the pair has a fault in another
- * stage, if the peer is GONE, if the remote rail is only a hint, during
- * tear-down, or if memory is short. */
+ * stage, if the peer is GONE, if the remote rail is only a hint, if the data
+ * plane is being closed, or if memory is short. */
 struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 				   struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
-/* Moves the pair to stage DOWN because of an error or because the checks have
- * found that nothing gets through. why: static string for the log. cut: the
- * progress thread also cuts the pair's connections. Any thread. */
+/* Moves the pair to stage DOWN because of an error, or because the checks have
+ * found that nothing gets through. why: constant string for the log. cut: true
+ * if the progress thread must also cut the pair's connections. Any thread. */
 void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		      uint16_t remote, const char *why, bool cut)
 	TEI_REQUIRES(rail_sched_held);
@@ -87,22 +87,23 @@ void rail_health_error(struct rail_slice *slice, int err)
 bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 	TEI_REQUIRES(rail_sched_held);
-/* Frees all faults of the peer, because the peer is gone or because its remote
- * rails get other indexes. */
+/* Frees all faults of the peer. Must be called when the peer is gone, and
+ * before its remote rails get other indexes. */
 void rail_health_forget(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Runs all checks that are due. Progress thread, no lock held, called in every
- * iteration; cheap if nothing is due. Returns the time at which it must run
- * again, ns, 0 if nothing is pending. */
+/* Runs all checks that are due. Is called on the progress thread in every
+ * iteration, without a lock held, and costs little if nothing is due. Returns
+ * the time at which it must be called again, ns, or 0 if it need not be. */
 uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now);
 /* Makes the slices that are posted on the pair return with an error: cuts the
- * pair's connections or, if the slices do not return in time, renews the tx
- * lanes. shuns: the connections are cut because of the peer, so the errors do
- * not count as a fault of the pair. Progress thread, no lock held. */
+ * pair's connections and, if the slices do not return in time, renews the tx
+ * lanes. shuns: true if the connections are cut because of the peer, so that
+ * the errors do not count as a fault of the pair. Progress thread, no lock
+ * held. */
 void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 		     uint16_t remote, bool shuns);
-/* Puts the rail's newly opened lanes into service and lets them take slices.
- * Returns what rail_reopen_collect() returns. Progress thread, no lock held. */
+/* Activates the rail's newly opened lanes and lets them take slices. Returns
+ * what rail_reopen_collect returns. Progress thread, no lock held. */
 uint32_t rail_health_collect(struct rail *rail);
 /* Derives the rail's published state from the state of the link and from the
  * faults of the rail's pairs, and logs a change. */
@@ -112,32 +113,36 @@ void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
 /* Creates faults for connections with posted slices of which none has completed
  * for a while. Progress thread. */
 void rail_stall_check(struct tei_rail_dp *dp, uint64_t now);
-/* Creates a fault in stage ASKED unless the pair has a fault already. moves:
- * value of the connection's progress counter at which the stall was found.
- * Progress thread, no lock held. */
+/* Creates a fault in stage ASKED if the pair has no fault. moves: value of the
+ * connection's progress counter when the stall was found. Progress thread, no
+ * lock held. */
 void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
 		    uint16_t remote, uint64_t moves, uint64_t now);
-/* Returns true if a fault in stage ASKED or SUSPECT is due for its next stage.
- * The caller must then call rail_stall_confirm(). */
+/* Returns true if a fault in stage ASKED or SUSPECT must move to its next
+ * stage. The caller must then call rail_stall_confirm. */
 bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns true if a last check, made without the lock, confirms that the pair
+/*
+ * Returns true if a last check, made without the lock, confirms that the pair
  * makes no progress. Returns false, within a time limit, while the peer's TCP
  * stack still responds on the pair. list: connections of the pair's lane.
- * moves: progress counter when the check began. doubt_ns: time from which the
- * time limit counts. asked: a ping was sent over the pair. */
+ * moves: value of the progress counter when the check began. doubt_ns: time
+ * from which the time limit counts. asked: true if a ping was sent over the
+ * pair.
+ */
 bool rail_stall_confirm(const struct rail_disconnect_list *list,
 			struct tei_rail_peer *peer, uint16_t remote,
 			uint64_t moves, uint64_t doubt_ns, bool asked);
-/* Returns true if nothing is posted on the pair and the pair is connected, so
- * that no stall can be suspected. Progress thread, no lock held. */
+/* Returns true if the pair is idle, so that it cannot be stalled: it is
+ * connected, and no slice is posted on it. Progress thread, no lock held. */
 bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote);
-/* Returns rail_disconnect_acked() for the address to which the pair's
- * connection goes. Progress thread, no lock held. */
+/* Calls rail_disconnect_acked for the address to which the pair's connection
+ * goes, and returns its result. Progress thread, no lock held. */
 uint64_t rail_stall_acked(const struct rail_disconnect_list *list,
 			  struct tei_rail_peer *peer, uint16_t remote);
-/* Returns the progress counter of the pair's connection on the lane. */
+/* Returns the value of the progress counter of the pair's connection on the
+ * lane. */
 uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held);
 
@@ -146,43 +151,44 @@ uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
  * at which this function must be called again, ns, or 0 if no probe is
  * pending. */
 uint64_t rail_probe_run(struct rail *rail, uint64_t now);
-/* Ends all probes under way on the rail. Progress thread or tear-down. */
+/* Ends all probes of the rail that are in progress. Progress thread, or while
+ * the data plane is closed. */
 void rail_probe_stop(struct rail *rail);
-/* Makes all probes of the rail's DOWN pairs with the peer (NULL: with all
- * peers) due at once. */
+/* Makes the probes of the rail's DOWN pairs with the peer due at once; if peer
+ * is NULL, those of its pairs with all peers. */
 void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_link.c --------------------------------------------------------- */
-/* Starts to listen for changes of links and addresses. If this fails, a failed
- * link is found later, by stalled slices. */
+/* Starts to receive reports of changed links and addresses. If this fails, a
+ * failed link is noticed only later, by stalled slices. */
 void rail_link_open(struct tei_rail_dp *dp);
-/* Stops listening. */
+/* Stops receiving these reports. */
 void rail_link_close(struct tei_rail_dp *dp);
 /* Finds the rail's network interface and the state of the link. */
 void rail_link_find(struct rail *rail);
 struct ifaddrs;
 
-/* Returns false if the rail belongs to a network interface and none of the
- * interfaces in ifs has the rail's address. If an interface with the address
- * was deleted and created again, the rail uses the new interface from now on.
- * Any thread. */
+/* Returns false if the rail belongs to a network interface and no interface in
+ * ifs has the rail's address any longer; otherwise true. If an interface with
+ * the address was deleted and created again, the rail uses the new one from
+ * then on. Any thread. */
 bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
 /* Handles the changes of links and addresses that the kernel has reported.
  * Progress thread, no lock held. */
 void rail_link_read(struct tei_rail_dp *dp);
 
-/* rail_msg_on_ping handles PING, rail_msg_on_pong handles PONG
- * (rail_probe.c). */
+/* rail_msg_on_ping handles a received PING, and rail_msg_on_pong a received
+ * PONG (rail_probe.c). */
 void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);
 void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 
 /* --- steps of the peers' state machines ----------------------------------- */
-/* Like the steps in rail_ctl.h, these return the time at which they must run
- * again, ns, or 0 if they need not run again. buf has room for RAIL_MSG_MAX
- * bytes. Progress thread, no lock held. */
+/* Like the steps in rail_ctl.h, the following functions return the time at
+ * which they must be called again, ns, or 0 if they need not be. buf: memory of
+ * RAIL_MSG_MAX bytes. Progress thread, no lock held. */
 /* Sends PING to the peer while a fault in stage ASKED waits for a sign of
  * life. */
 uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests the faults of rail pairs. The test acts as the progress thread and
- * chooses the times. */
+/* Tests of the faults of rail pairs. The test calls the functions of the
+ * progress thread and chooses the times. */
 
 #include <netinet/in.h>
 #include <rdma/fi_errno.h>
@@ -34,8 +34,9 @@
 #include "util/settings.h"
 
 
-#define HEALTH_HEARD_NS	(45 * TEI_NS_PER_MS) /* greatest age of TCP activity
-					      * that counts as recent */
+#define HEALTH_HEARD_NS	(45 * TEI_NS_PER_MS) /* activity of the TCP stack that
+					      * is older does not count as
+					      * recent */
 
 static struct rail_fault *health_fault(struct test_pair *pair)
 {
@@ -113,8 +114,8 @@ static void test_burst_of_errors_makes_one_fault(void)
 }
 
 /* Handles an error completion of a slice on a lane in the given state. older:
- * current generation of the target's lane, minus the generation to which the
- * slice was posted. Returns the number of faults. */
+ * how much older the generation is to which the slice was posted than the
+ * current generation of the target's lane. Returns the number of faults. */
 static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 			     enum rail_lane_state state)
 {
@@ -142,7 +143,8 @@ static void test_error_of_closed_lane_makes_no_fault(void)
 
 	test_pair_open(&pair);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_ACTIVE), 1);
-	/* the slice was posted to a generation that the target has closed */
+	/* the slice was posted to a generation that the target has closed
+	 * already */
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 1, RAIL_LANE_ACTIVE), 0);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_RETIRING), 0);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EACCES, 0, RAIL_LANE_ACTIVE), 0);
@@ -163,7 +165,7 @@ static void health_carried(struct test_pair *pair)
 			   __ATOMIC_RELAXED);
 }
 
-/* Simulates n posted slices of other pairs on the same rail. */
+/* Simulates that n slices of other pairs are posted on the same rail. */
 static void health_others(struct test_pair *pair, uint32_t n)
 {
 	__atomic_store_n(&pair->rail->tx_lanes[0].inflight, n,
@@ -194,7 +196,8 @@ static void test_rail_with_progress_on_other_pairs_is_up(void)
 	rail_sched_enter(pair.from.dp);
 	rail_health_forget(pair.peer);
 	rail_sched_leave(pair.from.dp);
-	/* the rail stays UP while slices of other pairs may still complete */
+	/* as long as slices of other pairs may still complete, the rail stays
+	 * UP */
 	health_others(&pair, 2);
 	health_down(&pair);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
@@ -227,7 +230,7 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	share = f->share;
 	CU_ASSERT(health_open(&pair, share - 1));
 	CU_ASSERT(!health_open(&pair, share));
-	/* the share of a pair without traffic does not grow */
+	/* the share of a pair does not grow as long as it carries no traffic */
 	test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	CU_ASSERT_EQUAL_FATAL(pair.from.dp->health.nfaults, 1);
@@ -261,9 +264,10 @@ static void test_ramp_up_without_traffic_ends(void)
 	test_pair_close(&pair);
 }
 
-/* Runs a check every 10 ms until the pair is found faulty, although the peer
- * gives a sign of life. Returns the time from the sign of life to this verdict,
- * ns. life: time from the first check to the sign of life, ns. */
+/* Simulates a pair that makes no progress although the peer gives a sign of
+ * life, and runs a check every 10 ms until the pair is found faulty. life: time
+ * from the first check to the sign of life, ns. Returns the time from the sign
+ * of life until the pair is found faulty, ns. */
 static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 {
 	uint64_t now = tei_now_ns() + TEI_NS_PER_SEC, from, ns;
@@ -277,7 +281,8 @@ static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 	f->lane = &pair->rail->tx_lanes[0];
 	f->since_ns = now;
 	pair->peer->alive_ns = now - 1;
-	/* the peer is silent on all rails, so this pair is not at fault */
+	/* until the sign of life, the peer is silent on all rails, so the pair
+	 * is not at fault */
 	for (from = now + life; now < from; now += RAIL_HEALTH_NS)
 		CU_ASSERT(!rail_stall_judge(f, now));
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_ASKED);
@@ -379,8 +384,8 @@ static void health_drain(struct test_pair *pair, struct health_full *full)
 	close(full->listener);
 }
 
-/* Creates a fault in the given stage: the peer lives, but the pair has made no
- * progress for since_ns. */
+/* Creates a fault in the given stage: the peer is alive, but the pair has made
+ * no progress for since_ns. */
 static struct rail_fault *health_silent(struct test_pair *pair,
 					enum rail_fault_stage stage,
 					uint64_t since_ns)
@@ -434,7 +439,7 @@ static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
 	}
 	CU_ASSERT_EQUAL_FATAL(after, RAIL_FAULT_ASKED);
 	CU_ASSERT_EQUAL(health_stats(pair).state, TEI_RAIL_UP);
-	/* the next stage requires another sign of life */
+	/* the fault moves to the next stage only after another sign of life */
 	CU_ASSERT_EQUAL(f->alive_ns, 0);
 	CU_ASSERT(pair->peer->alive_ns <= f->since_ns);
 }
@@ -452,10 +457,10 @@ static void test_pair_with_full_tcp_window_is_not_suspect(void)
 	health_waits(&pair, RAIL_FAULT_SUSPECT, 100 * TEI_NS_PER_MS);
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
-	/* the limit is longer if lanes take long to open */
+	/* the time limit is longer if opening a lane takes long */
 	pair.from.dp->health.open_ns = TEI_NS_PER_SEC;
 	health_waits(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
-	/* the limit does not exceed its maximum */
+	/* the time limit has a maximum */
 	pair.from.dp->health.open_ns = 100 * TEI_NS_PER_SEC;
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
@@ -466,8 +471,8 @@ static void test_pair_with_full_tcp_window_is_not_suspect(void)
 	test_pair_close(&pair);
 }
 
-/* Changes the port of the peer's lane as if the lane had been renewed; a second
- * call changes it back. */
+/* Changes the port of the peer's lane as if the peer had renewed it. A second
+ * call restores the port. */
 static void health_renew(struct test_pair *pair)
 {
 	struct sockaddr_in *sin;
@@ -498,7 +503,8 @@ static void test_stall_check_uses_connection_that_carries_slices(void)
 					   tei_now_ns(), true);
 		rail_disconnect_list_free(&list);
 	} while (still && tei_now_ns() < end);
-	/* the peer's TCP stack has acknowledged everything */
+	/* the peer's TCP stack has acknowledged everything, so nothing is
+	 * cut */
 	CU_ASSERT(!still);
 	health_renew(&pair);
 	test_pair_close(&pair);
@@ -524,7 +530,7 @@ static bool health_recent(struct test_pair *pair)
 	return received;
 }
 
-/* Simulates n slices posted on the pair. */
+/* Simulates that n slices are posted on the pair. */
 static void health_posted(struct test_pair *pair, uint32_t n)
 {
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];
@@ -554,7 +560,9 @@ static void test_pair_with_acknowledged_ping_is_not_suspect(void)
 		while (!f->asked && tei_now_ns() < end)
 			rail_peer_run(pair.peer, tei_now_ns());
 		CU_ASSERT_FATAL(f->asked);
-		/* the ping may be acknowledged before asked_ns is set */
+		/* the peer's TCP stack may acknowledge the ping before asked_ns
+		 * is set; waits until this acknowledgement no longer counts as
+		 * recent */
 		while ((health_recent(&pair) ||
 			tei_now_ns() < f->asked_ns + HEALTH_HEARD_NS) &&
 		       tei_now_ns() < end)
@@ -567,9 +575,8 @@ static void test_pair_with_acknowledged_ping_is_not_suspect(void)
 	test_pair_close(&pair);
 }
 
-/* Checks that the slices posted to a silent peer are returned without closing
- * the lane, which other peers use, and that the lane then serves the peer
- * again. */
+/* Tests that the slices for a silent peer return although the lane, which other
+ * peers use, stays open, and that the lane then serves the peer again. */
 static void test_cut_of_silent_peer_keeps_lane_open(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -606,7 +613,7 @@ static void test_cut_of_silent_peer_keeps_lane_open(void)
 }
 
 /* Posts one slice to a peer that does not poll, and creates a fault of the
- * given age. Sets *since to the time at which the silence began, ns. */
+ * given age. Sets *since to the time at which the peer became silent, ns. */
 static struct rail_conn *health_freeze(struct test_pair *pair,
 				       struct test_task *task, uint64_t age,
 				       uint64_t *since)
@@ -641,11 +648,11 @@ static void health_check(struct test_pair *pair, uint64_t now)
 	test_health_run(pair->from.dp, now);
 }
 
-/* Checks a silent peer whose connection has been asked to give up its place in
- * the endpoint cache, age ns after its silence began. wait: another connection
- * waits for the place. polls: number of further checks. left: slices still
- * posted after these checks. The test chooses the times, so that a slow machine
- * does not matter. */
+/* Tests a silent peer with a contended connection. age: time since the peer
+ * became silent, ns. wait: true if another connection waits for the place in
+ * the endpoint cache. polls: number of checks after the first one. left:
+ * expected number of slices that are still posted after these checks. The test
+ * chooses the times, so that a slow machine does not matter. */
 static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -668,7 +675,7 @@ static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 		tei_list_add_tail(&c->waiting, &other.wait_link);
 	rail_sched_leave(pair.from.dp);
 	health_check(&pair, since + age);
-	/* nothing is cut by the first check */
+	/* the first check cuts nothing */
 	CU_ASSERT_EQUAL(conn->posted, 1);
 	for (int i = 0; i < polls; i++) {
 		usleep(450 * 1000);
@@ -678,7 +685,7 @@ static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 	CU_ASSERT_EQUAL(conn->posted, left);
 	CU_ASSERT_EQUAL(pair.rail->tx_lanes[0].state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(test_ends(&task), 0);
-	/* the wire is not at fault */
+	/* the rail is not at fault */
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
 	rail_sched_enter(pair.from.dp);
 	tei_list_del(&other.wait_link);
@@ -692,7 +699,8 @@ static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 
 static void test_silent_peer_with_contended_place_is_cut(void)
 {
-	/* the peer's TCP stack may have acknowledged the last bytes only now */
+	/* with two checks, because the peer's TCP stack may have acknowledged
+	 * the last bytes only before the first one */
 	health_contended(2 * TEI_NS_PER_SEC, true, 2, 0);
 }
 
@@ -725,8 +733,8 @@ static void test_idle_pair_is_no_fault(void)
 
 /* --- many peers ---------------------------------------------------------- */
 
-/* Number of peers with one slice each, connected to sockets that no process
- * reads. */
+/* number of peers in a test with one slice for each peer; the peers are sockets
+ * that no process reads */
 #define HEALTH_MANY	200
 
 struct health_many {
@@ -788,7 +796,8 @@ static void health_swap_fd(struct rail_lane *lane, int *fd)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Simulates that the slices of all peers are posted, or have completed. */
+/* Simulates that a slice is posted to each peer, if post is true, or that these
+ * slices have completed. */
 static void health_post_many(struct test_pair *pair, struct health_many *m,
 			     bool post)
 {
@@ -828,8 +837,8 @@ static void health_begin_many(struct test_pair *pair, struct health_many *m)
 						   .conn = m->conn[i],
 						   .lane = lane };
 	}
-	/* wait until the TCP stack has received nothing from the peers for a
-	 * while */
+	/* waits until the TCP stack has received nothing from the peers for
+	 * HEALTH_HEARD_NS */
 	while (rail_tcp_received(m->fd[HEALTH_MANY - 1],
 				 HEALTH_HEARD_NS / TEI_NS_PER_MS, false) &&
 	       tei_now_ns() < end)
@@ -880,7 +889,8 @@ static uint32_t health_count(struct test_pair *pair,
 	return n;
 }
 
-/* The test chooses the times. They begin one second ago. */
+/* Tests that faults of many silent peers are found together. The test chooses
+ * the times, which begin one second ago. */
 static void test_many_silent_peers_are_found_together(void)
 {
 	static struct health_many many;
@@ -913,7 +923,8 @@ static void test_many_silent_peers_are_found_together(void)
 
 /* --- posts that the provider refuses ------------------------------------- */
 
-/* Endpoint operations that refuse writes, and the original ones. */
+/* Operations of an endpoint that refuses writes, and the original
+ * operations. */
 static struct fi_ops_rma health_no_rma, *health_rma;
 static uint32_t health_refusals;
 
@@ -948,7 +959,7 @@ static void health_refuse(struct rail *rail, bool refuse)
 	}
 }
 
-/* Frees the fault and posts the waiting slices. */
+/* Frees the fault, so that the waiting slices are posted. */
 static void health_mended(struct test_pair *pair)
 {
 	rail_sched_enter(pair->from.dp);
@@ -975,7 +986,7 @@ static void test_refused_posts_are_counted_as_retries(void)
 	uint32_t most;
 
 	test_pair_open(&pair);
-	/* a refused post does not count as a retry of the slice */
+	/* a post that is refused does not count as a retry of the slice */
 	most = pair.from.settings.failure.retry_cnt + 3;
 	health_refusals = 0;
 	health_refuse(pair.rail, true);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Links. The kernel reports over a netlink socket that some interface or
- * address has changed. Then the flags of the rails' interfaces are read, and
- * the owner of the data plane is notified, because there may be devices for
- * more rails. If there is no netlink socket, the owner is notified at
+ * Watches the links of the rails. When the kernel reports over a netlink socket
+ * that an interface or address has changed, the flags of the rails' interfaces
+ * are read. The owner of the data plane is notified too, because there may be
+ * devices for more rails. Without a netlink socket, the owner is notified at
  * intervals.
  */
 
@@ -51,7 +51,7 @@ static bool link_is_ip(const struct tei_rail_addr *a)
 	       a->addr_format == FI_SOCKADDR_IN6;
 }
 
-/* Returns the interface that has the address, or NULL. */
+/* Returns the entry of ifs that has the address, or NULL if there is none. */
 static const struct ifaddrs *link_interface(const struct ifaddrs *ifs,
 					    const struct tei_rail_addr *a)
 {
@@ -100,8 +100,8 @@ bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs)
 	return i;
 }
 
-/* Handles that the link is down: cuts the connections of the tx lanes, so that
- * posted slices return at once and go to the fence. */
+/* Handles that the link has gone down: cuts the connections of the tx lanes, so
+ * that posted slices return at once and wait for a fence. */
 static void link_lost(struct rail *rail)
 {
 	struct rail_done done;
@@ -127,10 +127,8 @@ static void link_lost(struct rail *rail)
 	}
 }
 
-/*
- * Handles that the link is up again: opens the tx lanes again with new
- * addresses, because a peer may still hold connections from the old addresses.
- */
+/* Handles that the link is up again: opens the tx lanes again. They get new
+ * addresses, because a peer may still hold connections from the old ones. */
 static void link_back(struct rail *rail)
 {
 	struct rail_lane *lane;

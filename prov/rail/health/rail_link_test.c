@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests of links. The test acts as the progress thread, and a socket pair
- * stands for the kernel. */
+/* Tests of links. The test calls the functions of the progress thread, and a
+ * socket pair takes the place of the kernel. */
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -18,8 +18,8 @@
 #include "prov/rail/tei_rail.h"
 
 
-#define LINK_NONE	0x7fffffffu		/* a number that no interface
-						 * has */
+#define LINK_NONE	0x7fffffffu		/* an interface number that does
+						 * not exist */
 
 static void link_address(struct rail *rail, const char *ip)
 {
@@ -42,14 +42,14 @@ static void test_the_interface_of_a_rail_is_found_by_its_address(void)
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.nic.ifindex, if_nametoindex("lo"));
 	CU_ASSERT(!rail.link.down);
-	/* no interface has this address, so the state is not known and counts
-	 * as up */
+	/* no interface has this address, so the state of the link is unknown,
+	 * which counts as up */
 	memset(&rail, 0, sizeof(rail));
 	link_address(&rail, "192.0.2.1");
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.nic.ifindex, 0);
 	CU_ASSERT(!rail.link.down);
-	/* the address is not an IP address */
+	/* an address that is not an IP address belongs to no interface */
 	rail.rx_lane.addr.addr_format = FI_ADDR_STR;
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.nic.ifindex, 0);
@@ -79,7 +79,8 @@ static void test_a_rail_follows_its_link_down_and_up(void)
 					 s), 0);
 	rail_link_close(pair.from.dp);
 	pair.from.dp->link.fd = s[0];
-	/* without a report the link is not checked */
+	/* the state of the link is not read before the kernel reports a
+	 * change */
 	pair.rail->nic.ifindex = LINK_NONE;
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_UP);
@@ -91,7 +92,7 @@ static void test_a_rail_follows_its_link_down_and_up(void)
 	link_log(s[1]);
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
-	/* the kernel does not report that the link is up again */
+	/* without a report by the kernel, the link is found to be up again */
 	pair.rail->nic.ifindex = if_nametoindex("lo");
 	pair.from.dp->link.next_ns = 0;
 	rail_link_read(pair.from.dp);

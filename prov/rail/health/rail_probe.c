@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Probes of rail pairs that are down, and the answers to them. In each round,
- * one endpoint per rail probes all peers. The rounds of a pair are separated by
- * a back-off with jitter.
- */
+/* Probes rail pairs that are down, and answers the probes of peers. In each
+ * round, one endpoint of a rail probes all its pairs that are due. The pause
+ * between two rounds of a pair grows and has a jitter. */
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
@@ -29,17 +27,17 @@
 #include "util/lock.h"
 #include "util/secret.h"
 
-/* Number of low bits of a probe number that identify the pair. */
+/* A probe number identifies the pair with its lowest bits; this is the number
+ * of these bits. */
 #define PROBE_PAIR_BITS 16
-#define PROBE_GEN	0x80000000u	/* lane generation of a probe's
-					 * endpoint, which no lane of a
-					 * connection has */
+#define PROBE_GEN	0x80000000u	/* lane generation of the endpoint of a
+					 * probe; no tx lane has it */
 
 /*
  * Returns the pause before the next round of probes. Each round opens an
  * endpoint, and the pause may grow to a multiple of the time that this takes.
- * If opening an endpoint takes long, hundreds of processes may be probing one
- * peer; without the pause, the machine would be busy with probes only, and the
+ * Opening an endpoint takes long if hundreds of processes probe one peer.
+ * Without the pause, the machine would then be busy with probes only, and the
  * peer would have no time to answer.
  */
 static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
@@ -55,9 +53,9 @@ static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 	return tei_jitter(ns < most ? ns : most);
 }
 
-/* Returns the time at which a round must be polled again, ns. The interval
- * grows with the duration of the round. All faults are checked every
- * RAIL_HEALTH_NS anyway. */
+/* Returns the time at which a round must be polled again, ns. The longer the
+ * round lasts, the longer is the interval. Besides, all faults are checked
+ * every RAIL_HEALTH_NS. */
 static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 {
 	uint64_t wait = (now - rail->probe.begin_ns) / 8;
@@ -65,8 +63,8 @@ static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 	return now + (wait > RAIL_PROBE_POLL_NS ? wait : RAIL_PROBE_POLL_NS);
 }
 
-/* Returns the low bits of the pair's probe numbers. These bits identify the
- * pair, so that the answer to an earlier probe counts too. */
+/* Returns the lowest bits of the probe numbers of the pair. They are the same
+ * for all its probes, so that the answer to an earlier probe counts too. */
 static uint64_t probe_pair(const struct rail_fault *f)
 {
 	return (uint64_t)f->rail->index << 8 | f->remote;
@@ -128,7 +126,7 @@ static bool probe_starting(struct rail *rail)
 	return false;
 }
 
-/* Adds the faults of the rail whose probe is due to the round. */
+/* Adds to the round the faults of the rail whose probe is due. */
 static void probe_join(struct rail *rail, uint64_t now)
 {
 	struct rail_lane *lane = &rail->probe.opening.lane;
@@ -162,8 +160,8 @@ static void probe_join(struct rail *rail, uint64_t now)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Returns the next fault of the round, with a probe number above `after`, whose
- * probe has not been sent yet. */
+/* Returns the next fault of the round whose probe has not been sent yet and has
+ * a number above `after`. Returns NULL if there is none. */
 static struct rail_fault *probe_unsent(struct rail *rail, uint64_t after)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -204,7 +202,8 @@ static void probe_send(struct rail *rail)
 		ret = rail_msg_post(peer, &rail->probe.opening.lane, 0, addr,
 				    buf, rail_msg_end(&w));
 		rail_sched_enter(dp);
-		/* the fault may have been freed with its peer */
+		/* looks up the fault again, because it may have been freed
+		 * together with its peer */
 		f = probe_unsent(rail, seq - 1);
 		if (f && f->seq == seq)
 			f->sent = ret != -FI_EAGAIN;
@@ -212,7 +211,7 @@ static void probe_send(struct rail *rail)
 	}
 }
 
-/* Returns true if a probe of the round has no answer yet. */
+/* Returns true if a probe of the round has not been answered yet. */
 static bool probe_open(struct rail *rail)
 {
 	struct rail_fault *f;
@@ -297,13 +296,13 @@ void rail_msg_on_ping(struct tei_rail_peer *p, struct rail_lane *lane,
 
 	if (w->bad)
 		return;
-	/* a probe that arrived at the contact lane does not prove that the rx
-	 * lane can be reached */
+	/* a probe is answered only if it arrived at the rx lane: at the contact
+	 * lane it does not show that the rx lane can be reached */
 	if (seq && !lane->contact && p->probes.npongs < RAIL_PONGS)
 		p->probes.pongs[p->probes.npongs++] = seq;
 	p->probes.pong |= !seq;
-	/* the peer's probe has arrived, so our own probes of this pair may
-	 * arrive too */
+	/* a probe of the peer has arrived, so probes of this process may arrive
+	 * too */
 	if (seq)
 		rail_probe_soon(lane->rail, p);
 	rail_peer_attend(p);
@@ -326,7 +325,7 @@ void rail_msg_on_pong(struct tei_rail_peer *p, struct rail_wire *w)
 }
 
 /* Sends a PONG. seq: number of the probe, which is answered over all rails, or
- * 0 for a PING without a number. Returns what rail_msg_send returns. */
+ * 0 for a PING that has no number. Returns what rail_msg_send returns. */
 static int pong_send(struct tei_rail_peer *p, uint64_t seq, uint8_t *buf)
 {
 	struct rail_wire w;
@@ -363,7 +362,8 @@ uint64_t rail_ctl_pong(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(p->dp);
 	if (pong)
 		again = pong_send(p, 0, buf) == -FI_EAGAIN;
-	/* a lost PONG needs no handling, because the peer repeats its PING */
+	/* a PONG that cannot be sent is dropped, because the peer repeats its
+	 * PING */
 	for (i = 0; i < n; i++)
 		pong_send(p, seqs[i], buf);
 	if (!again)

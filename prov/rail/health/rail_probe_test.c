@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests of probes. The test acts as the progress thread. */
+/* Tests of probes. The test calls the functions of the progress thread. */
 
 #include <sched.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void test_a_pair_that_works_again_is_ramped_up(void)
 		sched_yield();
 	}
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
-	/* the endpoint of the probe is closed again */
+	/* waits until the endpoint of the probe has been closed */
 	while (pair.rail->probe.active && tei_now_ns() < end) {
 		test_health_run(pair.from.dp, tei_now_ns());
 		sched_yield();
@@ -57,15 +57,16 @@ static void test_a_pair_that_works_again_is_ramped_up(void)
 	test_pair_close(&pair);
 }
 
-/* Runs one round without an answer. Returns the pause after it. */
+/* Runs one round of probes that is not answered. Returns the pause after this
+ * round, ns. */
 static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, now;
 	uint32_t tries = f->tries;
 
 	f->next_ns = 0;
-	/* run iterations until the probe is sent, then let the round time
-	 * out */
+	/* runs iterations until the probe is sent, then lets the time limit of
+	 * the round pass */
 	while (!f->seq && tei_now_ns() < end) {
 		rail_renew_run(pair->from.dp, tei_now_ns());
 		rail_probe_run(pair->rail, tei_now_ns());
@@ -77,7 +78,7 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	CU_ASSERT_EQUAL(f->tries, tries + 1);
 	CU_ASSERT_EQUAL(f->seq, 0);
 	CU_ASSERT(!pair->rail->probe.active);
-	/* no probe is sent before the pause is over */
+	/* before the end of the pause no probe is sent */
 	CU_ASSERT_EQUAL(rail_probe_run(pair->rail, f->next_ns - 1), 0);
 	CU_ASSERT(!pair->rail->probe.active);
 	return f->next_ns - now;
@@ -90,20 +91,20 @@ static void test_rounds_without_an_answer_back_off(void)
 	uint64_t first, later;
 
 	test_pair_open(&pair);
-	/* the target does not answer */
+	/* the target is stopped, so that it does not answer */
 	test_plane_still(&pair.to);
 	f = probe_fault(&pair);
 	first = probe_pause(&pair, f);
 	f->tries = 20;
 	later = probe_pause(&pair, f);
-	/* the time includes the closing of the endpoint */
+	/* the measured times include the closing of the endpoint */
 	CU_ASSERT(first >= 7 * TEI_NS_PER_MS);
 	CU_ASSERT(later >= 187 * TEI_NS_PER_MS);
 	test_pair_close(&pair);
 }
 
-/* Returns the state of the lane's connection to the peer, as the sockets of the
- * lane show it. */
+/* Returns the state of the lane's connection to the peer, according to the
+ * sockets of the lane. */
 static enum rail_disconnect probe_others(struct test_pair *pair)
 {
 	struct rail_lane *lane = rail_msg_lane(pair->rail, 0);
@@ -118,9 +119,9 @@ static enum rail_disconnect probe_others(struct test_pair *pair)
 	return lives;
 }
 
-/* Closing the endpoint of a probe must close only the connections of the probe.
- * Otherwise a pair that was found to work would break at once and be probed
- * again. */
+/* Tests that closing the endpoint of a probe closes only the connection of the
+ * probe. If it closed others too, a pair whose probe was answered would fail
+ * again at once. */
 static void probe_check_others(const char *provider)
 {
 	struct test_pair pair;
@@ -145,8 +146,8 @@ static void test_a_round_that_ends_leaves_other_connections(void)
 		probe_check_others(provider[i]);
 }
 
-/* Ends a round without an answer. Returns the pause after it, or 0 if the pause
- * differs from base by more than a quarter. */
+/* Ends a round that was not answered. Returns the pause after it, or 0 if the
+ * pause differs from base by more than a quarter. */
 static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 			      uint32_t tries, uint64_t base)
 {
@@ -159,13 +160,13 @@ static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 	from = tei_now_ns();
 	rail_probe_stop(pair->rail);
 	pause = f->next_ns - from;
-	/* the pause was measured from a slightly later time */
+	/* f->next_ns was computed a little earlier than this check */
 	return pause >= base - base / 4 &&
 	       f->next_ns <= tei_now_ns() + base + base / 4 ? pause : 0;
 }
 
-/* A jitter is needed because processes that lost a rail at the same time would
- * otherwise keep probing it at the same times. */
+/* Tests that pauses have a jitter. Without it, processes that have lost a rail
+ * at the same time would always probe at the same times. */
 static void test_pauses_have_a_jitter(void)
 {
 	const uint64_t base = 250 * TEI_NS_PER_MS;
@@ -185,14 +186,15 @@ static void test_pauses_have_a_jitter(void)
 		least = pause < least ? pause : least;
 		most = pause > most ? pause : most;
 	}
-	/* the pauses come from a range of 125 ms; a smaller spread occurs once
-	 * in 10^13 runs */
+	/* the pauses are spread over 125 ms; once in 10^13 runs they are closer
+	 * together than this check allows */
 	CU_ASSERT(most - least > base / 6);
 	test_pair_close(&pair);
 }
 
-/* If opening an endpoint takes long, the rounds are far apart, because hundreds
- * of processes may probe a peer that has no time to answer. */
+/* Tests that the pauses between rounds are long if opening an endpoint takes
+ * long: then hundreds of processes may be probing a peer that has no time to
+ * answer. */
 static void test_rounds_are_rare_if_opening_is_slow(void)
 {
 	struct test_pair pair;
@@ -203,7 +205,7 @@ static void test_rounds_are_rare_if_opening_is_slow(void)
 	f = probe_fault(&pair);
 	pair.from.dp->health.open_ns = 400 * TEI_NS_PER_MS;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 1200 * TEI_NS_PER_MS));
-	/* the pauses after the first rounds are not longer */
+	/* after the first rounds the pauses are not longer */
 	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
 	pair.from.dp->health.open_ns = 10 * TEI_NS_PER_SEC;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 5 * TEI_NS_PER_SEC));
@@ -227,14 +229,16 @@ static bool probe_takes(struct test_pair *pair, struct rail_fault *f,
 
 static void test_only_answers_to_this_pair_count(void)
 {
-	uint64_t one = UINT64_C(1) << 16;	/* identifies the pair of local
-						 * rail 0 and remote rail 0 */
+	uint64_t one = UINT64_C(1) << 16;	/* lowest probe number of the
+						 * pair of local rail 0 and
+						 * remote rail 0, whose low bits
+						 * are 0 */
 	struct test_pair pair;
 	struct rail_fault *f;
 
 	test_pair_open(&pair);
 	f = probe_fault(&pair);
-	/* no probe was sent yet */
+	/* an answer does not count before a probe was sent */
 	CU_ASSERT(!probe_takes(&pair, f, one));
 	f->seq_first = 5 * one;
 	f->seq = 7 * one;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Renewal of tx lanes: a lane whose connections no longer work is retired, and
- * its sibling lane is opened in its place. The slices of other peers get half
- * of the fence timeout to complete on the retired lane. Then the lane is
+ * Renews tx lanes. A lane whose connections no longer work is retired, and its
+ * sibling lane is opened in its place. The slices of other peers on the retired
+ * lane have half of the fence timeout to complete. Then the retired lane is
  * closed, and its operations no longer change local memory.
  */
 
@@ -31,8 +31,8 @@
 #include "util/settings.h"
 #include "util/sieve.h"
 
-/* Closes the lane on a closer thread or, if wait is true, on the calling
- * thread, because the slot of the lane is needed at once. */
+/* Closes the lane. If wait is true, does so on the calling thread, because the
+ * slot of the lane is needed at once; otherwise on a closer thread. */
 static void renew_close(struct rail_lane *lane, bool wait)
 {
 	struct tei_list aborted;
@@ -85,8 +85,8 @@ static uint64_t renew_drain(const struct rail_lane *lane)
 	return lane->rail->dp->settings->failure.fence_ms * TEI_NS_PER_MS / 2;
 }
 
-/* Retires the lane: new work goes to its sibling, and the lane is closed after
- * drain_ns, or as soon as nothing is posted on it. */
+/* Retires the lane, so that new work goes to its sibling. The lane is closed as
+ * soon as nothing is posted on it, at the latest after drain_ns. */
 static void renew_retire(struct rail_lane *lane, uint64_t drain_ns,
 			 const char *why)
 {
@@ -100,7 +100,8 @@ static void renew_retire(struct rail_lane *lane, uint64_t drain_ns,
 	tei_mutex_unlock(&lane->lock);
 	__atomic_fetch_add(&lane->rail->link.away, 1, __ATOMIC_RELAXED);
 	tei_mutex_lock(&next->lock);
-	/* the two slots never have the same generation */
+	/* the sibling gets the next higher generation when it is opened, so
+	 * that the two slots never have the same one */
 	if (next->gen < lane->gen)
 		__atomic_store_n(&next->gen, lane->gen, __ATOMIC_RELEASE);
 	tei_mutex_unlock(&next->lock);
@@ -113,7 +114,8 @@ void rail_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
 	renew_retire(lane, drain_ns, "one of its connections was cut");
 }
 
-/* Returns true if slices of the peer are posted on the active lane. */
+/* Returns true if slices of the peer are posted on the lane and the lane is
+ * active. */
 static bool renew_carries(struct rail_lane *lane,
 			  const struct tei_rail_peer *peer)
 {
@@ -159,7 +161,8 @@ void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now)
 }
 
 /*
- * Returns the time in which a connection should be established, ns.
+ * Returns how long this process waits for a connection to be established before
+ * it renews the lane, ns.
  *
  * The connection manager of an RDMA device repeats its requests itself and
  * reports when it gives up. If this process closed the lane earlier, the
@@ -199,8 +202,8 @@ static bool renew_conn_stuck(struct rail_lane *lane, struct rail_conn *conn,
 	return stuck;
 }
 
-/* Returns true if the lane has connections to other living peers, which would
- * all have to be established again on a new lane. */
+/* Returns true if the lane has connections to other peers that are alive. All
+ * of them would have to be made again on a new lane. */
 static bool renew_serves(struct rail_lane *lane,
 			 const struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -237,7 +240,7 @@ static bool renew_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 
 /* Returns true if a new lane should be opened now because a connection has not
  * been established. since: time of the first attempt to establish it. hopeless:
- * earlier new lanes have not helped. */
+ * true if earlier new lanes have not helped. */
 static bool renew_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint64_t since, bool hopeless, uint64_t now)
 {
@@ -245,11 +248,11 @@ static bool renew_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 	bool worth;
 
 	rail_sched_enter(peer->dp);
-	/* if several new lanes have not connected either, the network is
-	 * probably at fault and not the lane */
+	/* if several new lanes have not connected either, the cause is probably
+	 * the network and not the lane */
 	if (!hopeless && renew_peer_lives(peer, since, now))
 		space = RAIL_RENEW_LIVES_SPACE_NS;
-	/* an unused, silent peer does not justify a new lane */
+	/* no new lane is opened for a silent peer that is not in use */
 	worth = (!peer->life.probing || peer->refs) &&
 		(now > lane->rail->link.stuck_ns + space ||
 		 !renew_serves(lane, peer, now));
@@ -278,8 +281,8 @@ static bool renew_pending(struct rail_lane *lane, const struct rail_conn *conn,
 	return pending;
 }
 
-/* Adds 1 to the failed attempts of each other connection of the old lane, if
- * that connection has not been established within the time "patience". */
+/* Increments failed_attempts of each other connection of the old lane that has
+ * not been established within the time "patience". */
 static void renew_others_stuck(struct rail_lane *lane,
 			       const struct rail_conn *conn, uint64_t now,
 			       uint64_t patience)
@@ -321,8 +324,8 @@ void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	uint64_t patience = renew_patience(lane->rail);
 	uint64_t since;
 
-	/* if this connection has failed before, the success of other
-	 * connections does not reset the back-off */
+	/* a connection that has failed before stays in back-off, even if other
+	 * connections have been established */
 	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED) &&
 	    !__atomic_load_n(&conn->failed_attempts, __ATOMIC_RELAXED)) {
 		renew->tries = 0;
@@ -387,7 +390,8 @@ void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now)
 
 /* --- connections that show no sign of life ------------------------------- */
 
-/* Returns true if the TCP connection of conn shows no sign of life. */
+/* Returns true if the TCP connection of conn has received nothing and sent
+ * nothing successfully for some time. */
 static bool renew_conn_silent(struct rail_lane *lane,
 			      const struct rail_conn *conn)
 {
@@ -418,8 +422,8 @@ static void renew_silent_lane(struct tei_rail_peer *peer, struct rail *rail,
 	if (lane && remote >= 0)
 		conn = rail_conn_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
-	/* if the sibling lane still drains, retiring this lane would have to
-	 * wait until the sibling is closed */
+	/* a lane is not retired while its sibling still drains, because this
+	 * thread would have to wait until the sibling is closed */
 	if (!conn || !renew_conn_silent(lane, conn) ||
 	    __atomic_load_n(&renew_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED ||
@@ -443,7 +447,7 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 	for (i = 0; i < rail_count(dp); i++)
 		for (j = 0; j < dp->settings->lanes.per_rail; j++)
 			renew_silent_lane(peer, rail_at(dp, i), j, now);
-	/* The check of a thousand connections takes milliseconds, so the next
+	/* Examining a thousand connections takes milliseconds, so the next
 	 * check waits for a multiple of the time that this one took. */
 	dp->health.silent_next_ns =
 		now + RAIL_RENEW_SILENT_PART * (tei_now_ns() - from);

@@ -23,17 +23,17 @@ struct tei_rail_peer;
 /* Renews the lane: retires it, so that new work uses the sibling lane, and
  * closes its endpoint at the latest after drain_ns. */
 void rail_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
-/* Recovers the slices posted to the peer. If the peer is silent, cuts its
- * connections; otherwise retires the lanes that carry the slices. */
+/* Makes the slices that are posted to the peer return. If the peer is silent,
+ * cuts its connections; otherwise retires the lanes that carry the slices. */
 void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now);
-/* Renews the lane if the connection does not come up although the peer may be
+/* Renews the lane if the connection is not established although the peer may be
  * alive: some providers refuse a new connection from an address as long as they
- * hold an old connection from it. Backs off as long as no connection comes
- * up. */
+ * hold an old connection from it. Backs off as long as no connection to the
+ * peer is established. */
 void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			 struct rail_conn *conn, uint64_t now);
-/* Does what rail_renew_if_stuck does, for all connections to the peer that were
- * tried recently. */
+/* Calls rail_renew_if_stuck for all connections to the peer that were tried
+ * recently. */
 void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now);
 /*
  * Replaces the lanes whose connections to the peer show no sign of life,
@@ -47,7 +47,7 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now);
  * closed. Returns the time at which it must run again, or 0 if nothing is
  * pending. */
 uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now);
-/* Opens the tx lanes of the rail that could not be opened before. */
+/* Tries again to open those tx lanes of the rail that could not be opened. */
 void rail_renew_reopen(struct rail *rail);
 
 #endif /* TEI_PROV_RAIL_HEALTH_RAIL_RENEW_H */

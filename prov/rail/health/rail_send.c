@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sends a message over a rail pair that works: the route of a rail, the pair of
- * the peer's last message, or any other pair. */
+/* Sends a message over a rail pair that works: the route of a rail, the pair
+ * over which the peer's last message arrived, or any other pair. */
 
 #include <rdma/fi_errno.h>
 
@@ -21,10 +21,10 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-/* Time for which peer->life.received is used to choose a route. */
+/* Time for which peer->life.received determines the choice of the rail pair. */
 #define SEND_RECEIVED_NS TEI_NS_PER_SEC
-#define SEND_LOST_TRIES	4	/* of every four attempts, the last one may use
-				 * other rail pairs (send_is_lost) */
+#define SEND_LOST_TRIES	4	/* every fourth attempt may use other rail pairs
+				 * (send_is_lost) */
 
 /* Handles that the provider found no route from the rail to the remote rail.
  * Marks the rail pair faulty only if the pair is a route; a pair that is not a
@@ -51,7 +51,7 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 	*which = NULL;
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return -FI_EHOSTUNREACH;
-	if (!lane)	/* the lane is being renewed, or could not be opened
+	if (!lane)	/* the lane is being renewed, or it could not be opened
 			 * again */
 		return __atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED)
 			       ? -FI_EHOSTUNREACH
@@ -95,7 +95,7 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	else if (ret == -FI_EAGAIN && !peer->life.again_ns)
 		peer->life.again_ns = now;
 	if (ret == -FI_EAGAIN && lane) {
-		/* connecting needs progress on the lane */
+		/* a connection is established only while the lane is polled */
 		rail_lane_run(lane);
 		if (!peer->refusal.unauthenticated)
 			rail_renew_if_stuck(peer, lane, conn, now);
@@ -143,7 +143,7 @@ static int send_over(struct tei_rail_peer *peer, const void *msg,
 	return worst;
 }
 
-/* Returns true if the rail's route to the peer does not connect or is in
+/* Returns true if the rail's route to the peer is not connected or is in
  * doubt. */
 static bool send_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 {
@@ -164,9 +164,9 @@ static bool send_route_fails(struct tei_rail_peer *peer, const struct rail *rail
 	       (conn && __atomic_load_n(&conn->suspect, __ATOMIC_RELAXED));
 }
 
-/* Sends the message over a rail pair that is not a route. Uses only local rails
- * whose route fails, or all local rails if all is set. The peer may be
- * reachable over such a pair although its routes fail. */
+/* Sends the message over a rail pair that is not a route, because the peer may
+ * be reachable over such a pair although its routes fail. all: true if all
+ * local rails may be used; otherwise only those whose route fails. */
 static int send_elsewhere(struct tei_rail_peer *peer, const void *msg,
 			     size_t len, bool all)
 {
@@ -204,9 +204,9 @@ static int send_elsewhere(struct tei_rail_peer *peer, const void *msg,
 	return -FI_EHOSTUNREACH;
 }
 
-/* Returns true if some local rail can reach a rail of the peer, in any state of
- * that rail, or if a rail of the peer has no address at present and may
- * therefore be reachable later. */
+/* Returns true if a local rail can reach a rail of the peer, whatever the state
+ * of that rail is. Also returns true if a rail of the peer has no address at
+ * present, because that rail may be reachable later. */
 static bool send_fits(struct tei_rail_peer *peer)
 {
 	bool fits = false;
@@ -231,7 +231,7 @@ int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
 
 /* Sends the message over the rail pair of the peer's last message, if that pair
  * is not a route. The peer used this pair because its own routes fail. Returns
- * an error if the pair has become doubtful since. */
+ * an error if a fault of the pair has become known since. */
 static int send_to_received(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, int32_t received)
 {

@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_HEALTH_RAIL_SEND_H
 #define TEI_PROV_RAIL_HEALTH_RAIL_SEND_H
 
-/* The choice of a rail pair for a message. */
+/* Chooses a rail pair for a message, and sends the message. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,9 +18,9 @@ struct tei_rail_peer;
 #define RAIL_RECEIVED_SHIFT	8
 
 /* Sends a message over the first rail that accepts it. attempt: how often the
- * message was sent before; it changes the order in which the rails are tried.
- * Returns 0, -FI_EAGAIN while connections are being made or their queues are
- * full, or another negative error if there is no route. */
+ * message was sent before, which determines the order in which the rails are
+ * tried. Returns 0, -FI_EAGAIN while connections are being made or their queues
+ * are full, or another negative error if there is no route. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt);
 
@@ -30,8 +30,8 @@ int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
  * returned unchanged. */
 int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
 
-/* Sends a message over the route of the rail, through the rail's tx lane with
- * number lane_index. */
+/* Sends a message over the route of the rail, with the rail's tx lane of index
+ * lane_index. */
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
 
@@ -42,8 +42,8 @@ int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,
 		    struct rail_lane **lane, struct rail_conn **conn);
 
-/* Does what rail_msg_try_on does, but for a given remote rail; -1 means the
- * route. */
+/* Does what rail_msg_try_on does, but for the given remote rail; -1 stands for
+ * the route. */
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      uint32_t lane_index, int16_t remote, const void *msg,
 		      size_t len, struct rail_lane **lane,

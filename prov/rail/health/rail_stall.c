@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Detection of stalls. If the oldest slice of a lane is the same as at the last
+ * Detects stalls. If the oldest slice of a lane is the same as at the last
  * check, the lane's connections are checked one by one. A connection on which
  * nothing has completed for a while becomes a fault in stage ASKED. The posted
  * slices themselves serve as the probe: if the peer has given a sign of life
  * over another rail since the slices were posted, it should also have received
  * the data that was posted on this connection.
  *
- * This conclusion is not safe if hosts are busy: the peer's process may not
- * have run after the data arrived. The peer's kernel, however, acknowledges
- * arriving data all the time. So a ping is also sent over the suspect pair. If
+ * This conclusion may be wrong if hosts are busy: the peer's process may not
+ * have run since the data arrived. The peer's kernel, however, acknowledges
+ * data as soon as it arrives. So a ping is also sent over the suspect pair. If
  * the peer's kernel has acknowledged everything on that connection, the pair is
  * not blamed.
  */
@@ -39,8 +39,8 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-/* No ping is sent over a connection on which this number of messages waits
- * already. */
+/* If this number of messages already waits on a connection, no ping is sent
+ * over it. */
 #define STALL_MSGS 2u
 
 /* Returns the list of connections of the lane on which nothing has completed
@@ -66,8 +66,9 @@ static struct rail_conn *stall_walk(struct rail_lane *lane, uint64_t now)
 	return list;
 }
 
-/* Returns what stall_walk returns, but scans the lane only if its oldest slice
- * has not changed since the last check; otherwise returns NULL. */
+/* If the oldest slice of the lane has not changed since the last check, returns
+ * what stall_walk returns. Otherwise returns NULL, so that the connections need
+ * not be examined. */
 static struct rail_conn *stall_lane(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_slice *head = NULL;
@@ -162,7 +163,7 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 		return false;
 	}
 	if (!f->alive_ns) {
-		/* now may be older than since_ns, because this iteration began
+		/* this iteration may have begun before since_ns, so now may be
 		 * earlier */
 		f->alive_ns = now > f->since_ns ? now : f->since_ns;
 		f->polls = 0;
@@ -196,7 +197,7 @@ bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /*
- * Returns for how long signs of life of the peer's kernel may delay the next
+ * Returns for how long acknowledgements of the peer's kernel may delay the next
  * stage, ns. If opening a lane is slow here, it may be slow at the peer too,
  * and the peer's kernel acknowledges data while the peer renews its lane. The
  * limit is half of MC_SLICE_TIMEOUT, so that time is left for other rails.
@@ -249,7 +250,7 @@ bool rail_stall_confirm(const struct rail_disconnect_list *list,
 	struct tei_rail_addr addr;
 	bool moved;
 
-	/* read what has arrived but was not polled yet */
+	/* handles completions that have arrived and were not read yet */
 	rail_lane_run(lane);
 	rail_sched_enter(dp);
 	moved = rail_stall_moves(peer, lane, remote) != moves;
@@ -304,8 +305,8 @@ static bool stall_clogged(struct tei_rail_peer *p, const struct rail_fault *f)
 	return conn && conn->msgs >= STALL_MSGS;
 }
 
-/* Pings over the next suspect pair. Returns true if another pair must be
- * pinged. */
+/* Sends a ping over the next pair with a fault in stage ASKED. Returns true if
+ * there is another such pair. */
 static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 {
 	struct rail_conn *conn = NULL;
@@ -340,8 +341,8 @@ static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 	return more;
 }
 
-/* Requests signs of life from the peer as long as one of its faults waits for
- * one. */
+/* Sends pings to the peer as long as one of its faults waits for a sign of
+ * life. */
 uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	uint64_t there = 0;

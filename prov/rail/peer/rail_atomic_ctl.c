@@ -155,7 +155,7 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 }
 
 /* Marks the atomics of a message that could not be sent as unsent again, so
- * that they can still be cancelled. */
+ * that cancelling them is still possible. */
 static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {

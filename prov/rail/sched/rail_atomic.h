@@ -28,8 +28,8 @@ void rail_atomic_init(struct tei_rail_peer *peer);
 void rail_atomic_enqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Handles the end of a task. If its atomic has not been sent yet, removes it so
- * that it is never sent. */
+/* Handles the end of a task. If its atomic has not been sent yet, removes the
+ * atomic from the queue. */
 void rail_atomic_end(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 

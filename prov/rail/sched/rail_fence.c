@@ -259,8 +259,8 @@ bool rail_fence_any(const struct tei_rail_peer *peer)
 
 /* --- the target: actions ------------------------------------------------- */
 
-/* Opens the lane, unless it is open or its rail is closed. Returns false if
- * that has failed. */
+/* Opens the lane, unless it is open or its rail is closed. Returns false on
+ * failure. */
 static bool fence_open_lane(struct rail_lane *lane)
 {
 	struct tei_err err;

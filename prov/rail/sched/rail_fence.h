@@ -55,7 +55,7 @@ enum rail_fence_event {
 			       * argument done */
 	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: the event CLOSED for a
 				     * generation that is older than the newest
-				     * one that the fence covers */
+				     * generation of this fence */
 	RAIL_FENCE_EV_TIMED_OUT, /* a task ends as unfenced, because the target
 				  * has not answered in time */
 	RAIL_FENCE_EV_UNNEEDED,	 /* the peer has been gone for longer than a

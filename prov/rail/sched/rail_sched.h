@@ -50,8 +50,9 @@ bool rail_slice_dead(const struct rail_slice *slice);
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 		     bool unfenced, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Fails all tasks of the slice, with an error record made from code and what.
- * The slice is dropped together with the last of these tasks. */
+/* Fails all tasks of the slice, with an error record that contains the code and
+ * the text "what". The slice is dropped together with the last of these
+ * tasks. */
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Fails all tasks of the slice as rail_slice_fail does, but takes the code, the
@@ -131,9 +132,9 @@ bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 
 /* --- rail_share.c: how much a connection may take ------------------------ */
 /*
- * Returns true if the connection may take another slice. Of what the other
- * connections leave free, the connection may use half of the lane's depth and
- * three quarters of the rail's window. The rest is a reserve, so that a stopped
+ * Returns true if the connection may take another slice. The connection may use
+ * half of the lane's depth, and three quarters of the rail's window, as far as
+ * other connections leave these free. The rest is a reserve, so that a stopped
  * peer cannot block other peers. Small requests may use half of this reserve.
  * However small the window is, a connection may always have one slice, or two
  * bulk slices of half the length, if the lane's depth allows it. bytes: bytes

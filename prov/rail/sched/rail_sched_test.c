@@ -640,7 +640,7 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	sched_end(&rig);
 }
 
-/* Tests tasks that name the rail to use. One of them names a rail that does not
+/* Tests tasks that name the rail to use. One task names a rail that does not
  * exist. */
 static void test_task_uses_the_rail_that_it_names(void)
 {

@@ -287,8 +287,8 @@ static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 }
 
 /* Submits a small task of peer 1. Returns the number of bytes of other peers
- * that were served before this task. burst: number of completions that are
- * handled at a time. */
+ * that were served before this task. burst: number of completions handled at a
+ * time. */
 static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 			    uint32_t burst)
 {
@@ -772,8 +772,8 @@ static void test_idle_peers_lose_their_bulk_share(void)
 {
 	CU_ASSERT(slice_room_after(0) >= 0.9);
 	CU_ASSERT(slice_room_after(TEI_NS_PER_SEC) >= 0.9);
-	/* the share of an idle peer is kept until the accounting round ends,
-	 * that is, until a window of bulk data has been cut */
+	/* the share of an idle peer is kept until the accounting round ends;
+	 * this takes a whole window of bulk data */
 	CU_ASSERT(slice_room_after(1) <= 0.2);
 }
 
