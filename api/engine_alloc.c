@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that the engine allocates and registers: on a NUMA node, with huge
- * pages if there are any. Each allocation is a mapping of its own between two
- * inaccessible pages, so that the kernel does not merge it with another mapping
- * and /proc/self/smaps shows its pages.
+ * te_alloc and te_free: memory that the engine allocates and registers, on a
+ * NUMA node and with huge pages if there are any. Each allocation is a mapping
+ * of its own between two inaccessible pages. Therefore the kernel does not
+ * merge it with another mapping, and /proc/self/smaps shows which pages it has.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -42,9 +42,9 @@
 struct alloc_zones {
 	uint64_t free;
 	uint64_t file;	  /* pages of the page cache, which the kernel can
-			   * reclaim */
-	uint64_t slab;	  /* pages of slabs, which the kernel can
-			   * reclaim */
+			   * free */
+	uint64_t slab;	  /* pages of kernel caches (reclaimable slabs), which
+			   * the kernel can free */
 	uint64_t low;	  /* sum of the low watermarks; of `file` and of `slab`
 			   * the kernel keeps this number of pages, but at most
 			   * half of them */
@@ -55,9 +55,8 @@ struct alloc_zones {
  * Element of engine->memory.allocs. */
 struct engine_alloc {
 	struct engine_alloc *next;
-	bool gpu;			/* GPU memory: the other members except
-					 * next, addr, length and node are not
-					 * used */
+	bool gpu;			/* GPU memory; only next, addr, length
+					 * and node are used */
 	void *base;			/* start of the mapping */
 	uint64_t span;			/* length of the mapping, bytes */
 	void *addr;			/* start of the caller's memory */
@@ -275,7 +274,8 @@ static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
 	return 0;
 }
 
-/* Returns true if the mapping that contains addr has transparent huge pages. */
+/* Returns true if a part of the mapping that contains addr consists of
+ * transparent huge pages. */
 static bool alloc_is_thp(const void *addr)
 {
 	unsigned long long from, to, kib = 0;
@@ -296,8 +296,8 @@ static bool alloc_is_thp(const void *addr)
 	return kib != 0;
 }
 
-/* Allocates ordinary pages, as transparent huge pages if the kernel can provide
- * them. Returns 0 or an errno. */
+/* Allocates ordinary pages. If "small" is false, requests transparent huge
+ * pages, which the kernel may or may not provide. Returns 0 or an errno. */
 static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 		       int node, bool strict)
 {

@@ -66,15 +66,20 @@ struct engine_submission {
 struct engine_task {
 	struct engine *engine;
 	struct engine_batch *batch;
-	struct engine_submission *sub; /* submission with a notification, or
-					* NULL */
-	struct tei_err *err;	       /* error record, or NULL; owned by the
-					* task; set before status */
+	struct engine_submission *sub; /* submission to which the task belongs;
+					* NULL: the submission has no
+					* notification */
+	struct tei_err *err;	       /* error record of the ended task, or
+					* NULL; owned by the task; set before
+					* status */
 	uint64_t length;
-	uint64_t cookie;		       /* cookie of the te_request */
-	const struct engine_transport_ops *by; /* transport of the task; set by
-						* prepare */
-	int status;			/* atomic: STATUS_… */
+	uint64_t cookie;		       /* te_request.cookie; 0 for
+						* submitTransfer */
+	const struct engine_transport_ops *by; /* transport of the task; set
+						* when the task is prepared */
+	int status;			/* atomic: STATUS_WAITING until the task
+					 * has ended, then its final status
+					 * STATUS_… */
 	segment_id_t target;
 	bool read;			     /* true: a read, false: a write;
 					      * valid only if the task has one
@@ -130,7 +135,7 @@ static inline const struct engine_task *engine_task_from_const(const void *room)
  * refused, event_restore() restores this state. */
 struct engine_event_was {
 	bool armed, adopted;
-	bool listed; /* the batch was in the list events.ended */
+	bool listed; /* the batch was an element of events.ended */
 	bool level;
 	/*
 	 * event_level was true, and the program had not read event_fd, so
@@ -140,15 +145,17 @@ struct engine_event_was {
 };
 
 /*
- * A batch slot. Slots are freed only with the engine. This has two
- * consequences. A stale id is refused, because the generation of its slot
- * differs. And a thread that has ended a task may still access the slot after
- * the batch was freed. Such a thread may lower pending after the slot was
- * allocated again. Therefore pending is never reset; until the thread has
- * lowered it, the next batch appears not to have ended.
+ * A batch slot. Slots are freed only with the engine, which has two
+ * consequences. (1) A stale batch id is refused, because the generation in it
+ * differs from that of the slot. (2) A thread that has ended a task may still
+ * access the slot after the batch was freed. It may even lower pending after
+ * the slot was allocated for another batch. Therefore pending is never reset.
+ * Until that thread has lowered pending, the other batch appears to have an
+ * unfinished task.
  */
 struct engine_batch {
-	/* does not change */
+	/* the next two members do not change; index is the number of the
+	 * slot */
 	struct engine *engine;
 	uint32_t index;
 
@@ -169,11 +176,13 @@ struct engine_batch {
 	bool internal;			/* the batch belongs to a blocking call:
 					 * te_ended_batches never reports it */
 
-	/* atomic */
+	/* the next two members are atomic */
 	uint64_t pending; /* the bits ENGINE_PENDING_… */
-	uint32_t wakes;			/* futex; incremented to wake waiters */
+	uint32_t wakes;			/* futex on which waiting threads sleep;
+					 * incremented to wake them */
 
-	/* guarded by engine->events.lock */
+	/* the members from event_fd to event_link are guarded by
+	 * engine->events.lock */
 	int event_fd;			/* event file descriptor of this batch,
 					 * or -1 */
 	bool event_level;		/* event_fd was made readable; the
@@ -220,7 +229,7 @@ struct engine_batch *engine_batch_slot(struct engine *e, batch_id_t id);
  * INVALID_BATCH. */
 batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,
 			      bool internal);
-/* Frees a batch. Returns the code of freeBatchID. */
+/* Frees a batch. Returns 0 or the code of freeBatchID. */
 int engine_batch_free(struct engine *e, batch_id_t batch_id);
 /* Calls fn for every slot, without a lock. */
 void engine_batch_each(struct engine *e,
@@ -262,8 +271,8 @@ int engine_submit_ranges(struct engine *e, const char *call, batch_id_t id,
 			 size_t n, uint64_t flags);
 
 /* --- engine_task.c -------------------------------------------------------- */
-/* Sets a task to zero and fills the fields that all tasks with one range
- * have. */
+/* Sets a task to zero. Then fills in the members that all transports need for a
+ * request with one range on each side. */
 void engine_task_init(struct engine *e, struct engine_task *t,
 		      const struct transfer_request *r,
 		      const struct engine_transport_ops *by);
@@ -285,7 +294,7 @@ static inline bool engine_task_ended(const struct engine_task *t)
 }
 
 /* --- engine_status.c ----------------------------------------------------- */
-/* Fills *status for one task. */
+/* Fills in *status with the status and the transferred bytes of a task. */
 void engine_task_status(const struct engine_task *t,
 			struct transfer_status *status);
 /* Sets *status to the worst status of the batch's tasks and the sum of their

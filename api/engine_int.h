@@ -51,7 +51,8 @@ struct engine_transport {
 	char proto[16]; /* name that was passed to
 			 * installTransport */
 	const struct engine_transport_ops *by;
-	bool installed; /* guarded by engine->control */
+	bool installed; /* the transport is switched on; guarded by
+			 * engine->control */
 };
 
 struct engine_transport_ops;
@@ -65,9 +66,10 @@ struct engine_devices {
 			 * repeated */
 };
 
-/* Created by createTransferEngine, freed by destroyTransferEngine. */
+/* An engine. Created by createTransferEngine or te_engine_create, freed by
+ * destroyTransferEngine. */
 struct engine {
-	/* these do not change after creation */
+	/* the members down to `local` do not change after the creation */
 	struct tei_settings settings;
 	char name[TEI_META_NAME_MAX]; /* name of the own segment */
 	uint64_t incarnation;
@@ -78,8 +80,9 @@ struct engine {
 	struct tei_rail_dp *dp;
 	struct tei_local *local;
 
-	struct tei_nvmeof *nvmeof; /* atomic: set once, with control
-				    * held */
+	struct tei_nvmeof *nvmeof; /* atomic: set once, with control held; NULL
+				    * if the transport for file segments was
+				    * never installed */
 	/*
 	 * atomic: set once, with control held; NULL if no GPU memory was
 	 * registered
@@ -118,8 +121,8 @@ struct engine {
 				    * process */
 
 	pthread_rwlock_t segments;
-	struct engine_vias own_vias;	   /* transports of the own segment;
-					    * guarded by segments */
+	struct engine_vias own_vias;	   /* transports that reach the own
+					    * segment; guarded by segments */
 	/*
 	 * atomic: earliest time at which engine_segment_absent() may read a
 	 * descriptor again, by segment id; several ids share an element
@@ -143,10 +146,10 @@ struct engine {
  * fork. */
 struct engine *engine_from(transfer_engine_t handle);
 /*
- * Reports an invalid argument of a call: sets the thread's last error and logs
- * it, at a limited rate. If what is NULL, the text is "an argument is NULL,
- * empty or out of range". If e is NULL, does nothing, because engine_from has
- * reported the error. Returns -1.
+ * Reports an invalid argument of the public call "call": sets the thread's last
+ * error and logs it, at a limited rate. "what" describes the error; NULL means
+ * "an argument is NULL, empty or out of range". If e is NULL, does nothing,
+ * because engine_from has reported the error. Returns -1.
  */
 int engine_bad(struct engine *e, const char *call, const char *what);
 /* Returns the deadline of a request to a store or a peer that begins now
@@ -160,8 +163,9 @@ int engine_handle_add(struct engine *e);
 bool engine_handle_remove(struct engine *e);
 /* Returns true if the handle is that of a live engine. */
 bool engine_handle_known(const void *handle);
-/* Returns the fork generation. A child of fork has a higher fork generation
- * than its parent. */
+/* Returns the fork generation of this process, which is higher in a child of
+ * fork than in its parent. The child cannot use an engine of its parent,
+ * because the engine has another fork generation. */
 uint32_t engine_fork_gen(void);
 
 /* --- engine.c ------------------------------------------------------------ */

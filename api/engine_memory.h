@@ -81,7 +81,7 @@ int engine_desc_collect(struct engine *e,
 			const struct engine_region *r,
 			struct engine_pieces *out, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* Adds the entries of all listed regions to the descriptor. listing.lock must
+/* Adds all listed regions and their labels to the descriptor. listing.lock must
  * be held. */
 int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 			struct tei_err *err);
@@ -114,7 +114,8 @@ int engine_publish(struct engine *e, bool report_loss, struct tei_err *err);
  * and this function returns 0 at once. Otherwise does what engine_publish does.
  */
 int engine_publish_regions(struct engine *e, struct tei_err *err);
-/* Queues a publication because the rails have changed. */
+/* Queues a job that updates the own descriptor and publishes it, because the
+ * rails have changed. */
 void engine_publish_soon(struct engine *e);
 /* Queues a job that publishes the descriptor in the store at due_ns or
  * later. */
@@ -152,7 +153,8 @@ int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
 			  bool remote, struct tei_err *err);
 /* Returns true if one side of the request is GPU memory of this process. */
 bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
-/* Returns true if the range begins in registered GPU memory of this process. */
+/* Returns true if the first byte of the range is in registered GPU memory of
+ * this process. */
 bool engine_gpu_memory(struct engine *e, uint64_t addr, uint64_t len);
 
 /* --- transport_file.c ------------------------------------------------------

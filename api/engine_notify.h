@@ -26,22 +26,24 @@ struct engine_notes {
 	struct tei_mutex lock;		/* leaf; guards the members below */
 	struct tei_list list;		/* notifications with text, for
 					 * getNotifsFromEngine */
-	uint32_t n;			/* atomic, because it is also read
-					 * without the lock */
+	uint32_t n;			/* number of elements of list; atomic,
+					 * because it is also read without the
+					 * lock */
 	struct tei_list binary;		/* notifications with bytes, for
 					 * te_notify_fetch */
-	uint32_t binary_n;		/* atomic, because it is also read
-					 * without the lock */
+	uint32_t binary_n;		/* number of elements of binary; atomic,
+					 * because it is also read without the
+					 * lock */
 	bool binary_on;			/* atomic: the program has called
 					 * te_notify_fetch */
 	struct tei_log_limit limit;
 };
 
 /*
- * Returns true if there is a notification that the program can be expected to
- * fetch. Binary notifications count only if the program has called
- * te_notify_fetch: otherwise, in a program that does not know this function,
- * the file descriptor would stay readable forever.
+ * Returns true if a notification makes the engine's event file descriptor
+ * readable. Binary notifications do so only if the program has called
+ * te_notify_fetch. A program that does not call this function could not make
+ * the file descriptor unreadable again.
  */
 static inline bool engine_note_ready(const struct engine_notes *n)
 {

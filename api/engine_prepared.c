@@ -30,9 +30,9 @@
  * last reference. Any thread may use it.
  */
 struct engine_prepared {
-	uint32_t refs; /* atomic */
+	uint32_t refs; /* atomic: number of references */
 
-	/* these do not change */
+	/* the next three members do not change */
 	uint32_t opcode; /* TE_READ or TE_WRITE */
 	segment_id_t target;
 	uint32_t n;
@@ -42,7 +42,7 @@ struct engine_prepared {
 	 * NULL: the target is the own segment */
 	struct tei_meta_desc *desc;
 
-	struct te_piece piece[]; /* does not change */
+	struct te_piece piece[]; /* the n pieces; do not change */
 };
 
 /* The pieces that one submission moves. */
@@ -50,7 +50,7 @@ struct prepared_subset {
 	const struct engine_prepared *list;
 	const uint32_t *indices; /* indices of the pieces; NULL: all pieces */
 	uint32_t n;
-	uint64_t cookie; /* cookie of the task */
+	uint64_t cookie; /* cookie of the task that the submission adds */
 };
 
 static uint32_t subset_index(const struct prepared_subset *s, uint32_t k)
@@ -171,7 +171,8 @@ table_slot(const struct engine_prepared_table *table, te_prepared_t id)
 	return &table->slots[i];
 }
 
-/* Returns the list with a reference for the caller, or NULL. */
+/* Returns the list with a reference for the caller. Returns NULL if the id is
+ * stale or unknown. */
 static struct engine_prepared *table_get(struct engine_prepared_table *table,
 					 te_prepared_t id)
 {

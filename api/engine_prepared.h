@@ -13,7 +13,7 @@
 struct engine;
 struct engine_prepared;
 
-/* Greatest number of lists of one engine. */
+/* Greatest number of prepared lists of one engine. */
 #define ENGINE_PREPARED_MAX (1u << 20)
 
 /* An entry of the table. The id of a list contains the generation of its slot,

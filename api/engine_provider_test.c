@@ -49,9 +49,9 @@ struct provider_domain {
 };
 
 static pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
-/* guarded by provider_lock */
+/* list of all copies for fabrics; guarded by provider_lock */
 static struct provider_fabric *provider_fabrics;
-/* guarded by provider_lock */
+/* list of all copies for domains; guarded by provider_lock */
 static struct provider_domain *provider_domains;
 
 static void *provider_symbol(const char *name)

@@ -32,7 +32,8 @@ struct engine_pieces {
 	 * descriptor
 	 */
 	uint32_t keys;
-	uint64_t *word;			/* owned by the region */
+	uint64_t *word;			/* the numbers of all entries; owned by
+					 * the region */
 };
 
 /*
@@ -47,7 +48,7 @@ struct engine_nested {
 	struct engine_nested *bucket_next; /* next element of the hash bucket */
 	void *addr;
 	uint64_t length;
-	char *label;   /* label, or NULL */
+	char *label;   /* label of the registrations, or NULL */
 	uint64_t refs; /* number of references, at least 1 */
 	void *outer;   /* start address of the region that contains the range */
 };
@@ -76,7 +77,7 @@ struct engine_region {
 	uint64_t grant;			/* handle of the memory for
 					 * tei_staging_grant_… */
 	uint64_t flags;		      /* flags TE_REG_… of the registration */
-	char *label;		      /* label, or NULL */
+	char *label;		      /* label of the region, or NULL */
 	struct tei_range *range;      /* element of engine->memory.ranges;
 				       * owned by the region */
 	struct engine_nested *nested; /* list of the nested registrations inside
@@ -90,7 +91,7 @@ struct engine_region {
 					 * if `parts` is set */
 	char *parts;			/* "segments:…" if the region has
 					 * several locations, otherwise NULL */
-	bool listed;			/* the region is part of the
+	bool listed;			/* the region is listed in the own
 					 * descriptor */
 	struct engine_pieces pieces;	/* entries for a descriptor with the
 					 * rails listing.rails; only if `remote`

@@ -294,7 +294,8 @@ bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 	}
 }
 
-/* Creates the data of a segment. The segment has no targets yet. */
+/* Creates the struct engine_segment of a segment, without targets. Returns NULL
+ * if memory is short. */
 static struct engine_segment *segment_new(segment_id_t id,
 					  const struct tei_meta_desc *desc,
 					  struct tei_err *err)
@@ -634,7 +635,7 @@ void engine_segment_unresolved(struct engine *e, struct engine_segment *s)
 
 /* --- local processes that end --------------------------------------------- */
 
-/* Notifies the data plane that a local process has ended. */
+/* The job that notifies the data plane that a local process has ended. */
 static void segment_notify_end(struct engine *e, const struct engine_work *w)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, w->name);

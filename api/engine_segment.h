@@ -33,7 +33,8 @@ struct tei_nvmeof_seg;
 struct tei_rail_addr;
 struct tei_rail_peer;
 
-/* Traffic of copies inside this host with one target. All fields are atomic. */
+/* Counters of the copies inside this host to and from one process. All members
+ * are atomic. */
 struct engine_traffic {
 	uint64_t tx_bytes, rx_bytes;
 	uint64_t completed, failed, canceled;
@@ -49,7 +50,7 @@ struct engine_traffic {
 struct engine_local_process {
 	struct tei_local_peer *peer;
 	struct engine_traffic traffic;
-	uint32_t refs;			/* atomic */
+	uint32_t refs;			/* atomic: number of references */
 	/*
 	 * atomic: earliest time of the next report to the data plane that the
 	 * process has ended, ns
@@ -78,7 +79,8 @@ struct engine_processes {
  */
 struct engine_segment {
 	segment_id_t id;
-	struct tei_meta_desc *desc; /* descriptor, with one reference */
+	struct tei_meta_desc *desc; /* descriptor of the segment, with one
+				     * reference */
 	struct tei_rail_peer *peer; /* process reached over rails, with one
 				     * reference; or NULL */
 	struct engine_local_process

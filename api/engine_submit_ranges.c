@@ -382,7 +382,8 @@ static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 	return true;
 }
 
-/* Returns the index of the first atomic, or n if there is none. */
+/* Returns the index of the first request that is an atomic, or n if there is
+ * none. */
 static size_t submit_first_atomic(const void *reqs, size_t elem_size, size_t n)
 {
 	struct te_request r;

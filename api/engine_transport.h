@@ -3,23 +3,24 @@
 #define TEI_API_ENGINE_TRANSPORT_H
 
 /*
- * The table of transports. A transport moves the bytes of tasks. Each one is a
- * file api/transport_<name>.c that defines a struct engine_transport_ops, and a
- * row in api/engine_transports.c. The rest of the engine calls transports only
- * through these functions.
+ * The table of transports. A transport moves the bytes of tasks. Each transport
+ * has a file api/transport_<name>.c, which defines a struct
+ * engine_transport_ops, and a row in api/engine_transports.c. The rest of the
+ * engine calls transports only through the functions of this struct.
  *
  * The order of the rows is the order of precedence: the first transport that
  * reaches the target of a request, takes its kind of memory and does not
  * decline it, gets the task.
  *
- * Life of a task. The submission calls prepare for each request and holds the
- * lock of the batch and engine->segments (shared). If any request is refused,
- * drop is called for those that are prepared, and no task starts. Otherwise
- * start (or start_run) is called once for each task. From then on the transport
- * owns the task, until it calls engine_task_end() exactly once, on any thread
- * and without a lock of rows 3 to 6 of docs/LOCKING.md. After that call the
- * transport does not access the task any longer. When the batch is freed,
- * release is called; it frees the memory that prepare_ranges has allocated.
+ * Life of a task. A submission holds the lock of the batch, and
+ * engine->segments for reading. It calls prepare for each request. If any
+ * request is refused, drop is called for those that are prepared, and no task
+ * starts. Otherwise start (or start_run) is called once for each task. From
+ * then on the transport owns the task, until it calls engine_task_end() exactly
+ * once, on any thread and without a lock of rows 3 to 6 of docs/LOCKING.md.
+ * After that call the transport does not access the task any longer. When the
+ * batch is freed, release is called; it frees the memory that prepare_ranges
+ * has allocated.
  */
 
 #include <stdbool.h>
@@ -87,11 +88,12 @@ enum engine_waiter {
 /* Members that are not marked "optional" must be set. */
 struct engine_transport_ops {
 	/*
-	 * Names for installTransport, followed by NULL. Optional: a transport
-	 * without names belongs to the engine and cannot be installed.
+	 * The names by which installTransport installs the transport, followed
+	 * by NULL. Optional: a transport without names is always installed.
 	 */
 	const char *const *names;
-	uint32_t takes; /* bits of enum engine_kind */
+	uint32_t takes; /* kinds of memory that the transport accepts, bits of
+			 * enum engine_kind */
 	bool atomics;	/* the transport executes atomics on memory of other
 			 * processes */
 	/*
@@ -253,7 +255,8 @@ struct engine_via {
 
 /* The transports that reach a segment. Guarded by engine->segments. */
 struct engine_vias {
-	struct engine_via via[ENGINE_ROWS_MAX]; /* in order of precedence */
+	struct engine_via via[ENGINE_ROWS_MAX]; /* the transports, in order of
+						 * precedence */
 	uint32_t n; /* number of elements of via; 0: no transport reaches the
 		     * segment */
 };

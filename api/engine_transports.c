@@ -14,14 +14,18 @@ extern const struct engine_transport_ops transport_store __attribute__((weak));
 /* The table, in order of precedence. A transport that hands its bytes to others
  * stands before them. */
 static const struct engine_transport_ops *const transports[] = {
-	&transport_staging, /* GPU memory of this process */
-	&transport_slot,    /* GPU memory of the target */
-	&transport_file,    /* file segments */
-	&transport_gpu,	    /* copies by the GPU */
-	&transport_store,   /* unit tests */
+	&transport_staging, /* moves GPU memory of this process through bounce
+			     * buffers */
+	&transport_slot,    /* moves GPU memory of the target through remote
+			     * bounce slots */
+	&transport_file,    /* reads and writes the files of file segments */
+	&transport_gpu,	    /* copies by the GPU inside this process */
+	&transport_store,   /* exists in the unit tests only */
 	&transport_local,   /* copies inside this host */
-	&transport_bounce,  /* unregistered memory */
-	&transport_rail,    /* the data plane */
+	&transport_bounce,  /* moves unregistered memory through bounce
+			     * buffers */
+	&transport_rail,    /* everything else, over the rails of the data
+			     * plane */
 };
 
 #define TRANSPORTS_N (sizeof(transports) / sizeof(transports[0]))

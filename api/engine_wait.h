@@ -2,7 +2,7 @@
 #ifndef TEI_API_ENGINE_WAIT_H
 #define TEI_API_ENGINE_WAIT_H
 
-/* Waiting for tasks, event file descriptors, and deadlines of batches. */
+/* Waiting for tasks; event file descriptors; deadlines of batches. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -25,7 +25,8 @@ struct engine_waits {
 	 * sleeping at the same time
 	 */
 	uint32_t max_spinning;
-	/* number of threads between engine_wait_enter and engine_wait_leave */
+	/* number of threads that have called engine_wait_enter and not yet
+	 * engine_wait_leave */
 	uint32_t waiting;
 	uint32_t spinning;		/* number of waiting threads that do not
 					 * sleep */
@@ -41,7 +42,8 @@ struct engine_waits {
 /* The engine's event file descriptor, and the ended batches that
  * te_ended_batches has not fetched yet. */
 struct engine_events {
-	bool on;			/* atomic: fd exists */
+	bool on;			/* atomic: the program has called
+					 * te_event_fd, so fd is open */
 	struct tei_mutex lock;		/* leaf; guards the members below */
 	int fd;				/* event file descriptor, or -1 */
 	bool level;			/* fd was made readable; the program may

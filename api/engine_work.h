@@ -44,7 +44,7 @@ struct engine_work_kind {
 	enum engine_work_single single;
 };
 
-/* A job. The worker threads own it. */
+/* A job. Created when it is queued, freed when it is done or dropped. */
 struct engine_work {
 	struct tei_list link; /* element of engine_works.queued or
 			       * engine_works.running */

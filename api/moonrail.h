@@ -7,9 +7,10 @@
  * calls are thread-safe.
  *
  * ABI: later versions add fields only at the end of a struct. The caller passes
- * the size of its struct, or of one array element. The library fills an output
- * up to that size, and fills with 0 the bytes beyond its own struct. te_local
- * and te_remote never grow, so arrays of them are passed without a size.
+ * the size of its struct, or of one array element. The library writes at most
+ * this number of bytes to a struct that it fills in. If the caller's struct is
+ * larger than that of the library, the rest is set to 0. te_local and te_remote
+ * never grow, so arrays of them are passed without a size.
  */
 
 #include <stddef.h>
@@ -316,17 +317,18 @@ enum te_rail_state {
 struct te_rail_stats {
 	char name[64];		/* interface or RDMA device */
 	char provider[32];	/* libfabric provider; "local" for copies */
-	char address[96];	/* fabric address as text */
+	char address[96];	/* address of the rail, as text */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", … */
 	uint32_t state;		/* enum te_rail_state */
-	uint32_t lanes;		/* open endpoints, rx lanes included */
+	uint32_t lanes;		/* number of open endpoints, including rx
+				 * lanes */
 	uint64_t tx_bytes;	/* bytes written to peers and completed */
 	uint64_t rx_bytes;	/* bytes read from peers and completed */
-	uint64_t slices;	/* completed slices */
-	uint64_t retries;	/* slices posted again */
-	uint64_t errors;	/* error completions */
+	uint64_t slices;	/* number of completed slices */
+	uint64_t retries;	/* number of slices that were posted again */
+	uint64_t errors;	/* number of error completions */
 	uint64_t inflight_bytes;	/* bytes posted and not completed */
-	uint64_t inflight_max;	/* highest value of inflight_bytes */
+	uint64_t inflight_max;	/* highest value of inflight_bytes so far */
 	uint64_t window;	/* bytes that may be posted at one time */
 	double rate;		/* service rate, bytes per second */
 	uint64_t state_changes;	/* number of changes of state */
@@ -408,13 +410,13 @@ enum te_opcode {
 
 /*
  * Flag of TE_READ and TE_WRITE: the local ranges need not be registered. They
- * are host memory that stays mapped and accessible until the task has ended.
- * If all of them are registered, the flag changes nothing. Otherwise the bytes
- * pass through registered buffers of the engine, in pieces of at most 64 KiB. A
- * write copies each piece out of the caller's memory at some time between the
- * submission and the end of the task. A read copies into the caller's memory
- * before the task has ended, and never afterwards. The engine registers these
- * buffers at the first use, and at most 6 MiB of them.
+ * must be host memory that stays mapped and accessible until the task has
+ * ended. If all of them are registered, the flag has no effect. Otherwise the
+ * bytes pass through registered buffers of the engine, in pieces of at most 64
+ * KiB. A write copies each piece out of the caller's memory at some time
+ * between the submission and the end of the task. A read copies into the
+ * caller's memory before the task has ended, and never afterwards. The engine
+ * registers its buffers when they are first used, 6 MiB of them at most.
  */
 #define TE_REQ_BOUNCE 1u
 
@@ -477,9 +479,9 @@ struct te_remote {
 struct te_request {
 	uint32_t opcode;		/* enum te_opcode */
 	uint32_t flags;			/* 0 or TE_REQ_BOUNCE */
-	int32_t target_id;		/* segment_id_t */
-	uint32_t local_count;		/* elements of local */
-	uint32_t remote_count;		/* elements of remote */
+	int32_t target_id;		/* segment_id_t of the target */
+	uint32_t local_count;		/* number of elements of local */
+	uint32_t remote_count;		/* number of elements of remote */
 	uint32_t reserved;		/* 0 */
 	const struct te_local *local;
 	const struct te_remote *remote;
@@ -646,7 +648,7 @@ int te_topology_text(transfer_engine_t engine, char *buf, size_t len);
  * of the target's memory. The layout is frozen.
  */
 struct te_piece {
-	void *local;	 /* in registered memory */
+	void *local;	 /* local address, in registered memory */
 	uint64_t remote; /* address in the target process */
 	uint64_t length; /* bytes, not 0 */
 };
@@ -684,7 +686,7 @@ int te_prepare(transfer_engine_t engine, segment_id_t segment_id,
 
 /* Bits of *checked of te_submit_prepared. */
 #define TE_PREPARED_CHECKED 1u /* the pieces were checked again */
-/* The target process has another incarnation than at the last check. */
+/* Another process has replaced the target process since the last check. */
 #define TE_PREPARED_RESTARTED 2u
 
 /*
@@ -823,15 +825,18 @@ struct te_peer_stats {
 	char name[96];
 	uint64_t incarnation;
 	uint32_t state;		/* enum te_peer_state */
-	uint32_t queued;	/* tasks that wait for a rail */
+	uint32_t queued;	/* number of tasks that wait for a rail */
 	uint64_t tx_bytes;	/* bytes written to the peer and completed */
 	uint64_t rx_bytes;	/* bytes read from the peer and completed */
-	uint64_t completed;	/* tasks by their final status */
+	uint64_t completed;	/* completed, failed, timeout and canceled:
+				 * number of tasks that have ended with this
+				 * status */
 	uint64_t failed;
 	uint64_t timeout;
 	uint64_t canceled;
-	uint64_t retries;	/* slices posted again */
-	uint64_t fences;	/* fences requested from the peer */
+	uint64_t retries;	/* number of slices that were posted again */
+	uint64_t fences;	/* number of fences that were requested from the
+				 * peer */
 	uint64_t last_ns;	/* time of the last sign of life, ns,
 				 * CLOCK_MONOTONIC; 0: none */
 };
@@ -902,9 +907,11 @@ int te_unregister(transfer_engine_t engine,
 
 /* Flags of te_alloc. */
 #define TE_ALLOC_PRIVATE 1u	/* not remotely accessible */
-#define TE_ALLOC_SMALL_PAGES 2u	/* no huge pages */
-#define TE_ALLOC_HUGE_PAGES 4u	/* huge pages of the kernel's pool, else fail */
-#define TE_ALLOC_STRICT 8u	/* all on the requested node, else fail */
+#define TE_ALLOC_SMALL_PAGES 2u	/* use no huge pages */
+#define TE_ALLOC_HUGE_PAGES 4u	/* use huge pages of the kernel's pool; fail if
+				 * there are not enough */
+#define TE_ALLOC_STRICT 8u	/* fail if a part of the memory would not be on
+				 * the requested node */
 
 enum te_page_kind {
 	TE_PAGES_SMALL = 0,
@@ -915,12 +922,15 @@ enum te_page_kind {
 /* Memory that te_alloc has allocated. */
 struct te_memory {
 	uint64_t addr;
-	uint64_t size;		/* bytes requested and registered */
-	uint64_t mapped;	/* bytes of memory used */
+	uint64_t size;		/* number of bytes that were requested and
+				 * registered */
+	uint64_t mapped;	/* bytes of memory that the allocation occupies;
+				 * at least size */
 	uint64_t page_size;	/* page size, bytes; of the largest page if
 				 * sizes differ */
 	uint32_t pages;		/* enum te_page_kind */
-	int32_t numa_node;	/* -1: several nodes, or unknown */
+	int32_t numa_node;	/* NUMA node of the memory; -1: several nodes,
+				 * or unknown */
 	char location[64];	/* location of the registration: "cpu:0",
 				 * "cuda:1", "*" */
 };

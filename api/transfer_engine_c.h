@@ -65,19 +65,23 @@ typedef uint64_t batch_id_t;
  * the status does not change any more. getTransferStatus reports TIMEOUT only
  * if MC_SLICE_TIMEOUT is set; otherwise it reports FAILED instead.
  */
-#define STATUS_WAITING 0	/* queued, or in progress */
+#define STATUS_WAITING 0	/* the task is queued or in progress */
 #define STATUS_PENDING 1	/* not reported by this library */
 #define STATUS_INVALID 2	/* not reported by this library */
-#define STATUS_CANCELED 3	/* cancelled; nothing further is written */
-#define STATUS_COMPLETED 4	/* every byte has arrived */
-#define STATUS_TIMEOUT 5	/* ended, but the target could not be fenced */
-#define STATUS_FAILED 6		/* ended; fenced, unless the error record has
+#define STATUS_CANCELED 3	/* the task was cancelled, and no further byte
+				 * is written */
+#define STATUS_COMPLETED 4	/* all bytes have arrived */
+#define STATUS_TIMEOUT 5	/* the task has ended, but the target could not
+				 * be fenced, so bytes may still be written */
+#define STATUS_FAILED 6		/* the task has failed, and no further byte is
+				 * written unless the error record has
 				 * TE_ERROR_UNFENCED */
 
 struct transfer_request {
 	int opcode;		/* OPCODE_READ or OPCODE_WRITE */
 	void *source;		/* local address in registered memory */
-	segment_id_t target_id;	/* from openSegment, or LOCAL_SEGMENT */
+	segment_id_t target_id;	/* id that openSegment has returned, or
+				 * LOCAL_SEGMENT */
 	uint64_t target_offset;	/* memory: address in the target process;
 				 * files: byte offset in the segment */
 	uint64_t length;	/* bytes, at least 1 */
@@ -209,11 +213,13 @@ segment_id_t openSegmentNoCache(transfer_engine_t engine,
  */
 int closeSegment(transfer_engine_t engine, segment_id_t segment_id);
 
-/* Removes a name from the cache, so that the next open fetches its descriptor
- * again. Returns 0, also if the name is not cached, or -1 if it is empty. */
+/* Removes a segment name from the cache, so that the next openSegment fetches
+ * the descriptor again. Returns 0, even if the name is not cached, or -1 if the
+ * name is empty. */
 int removeLocalSegment(transfer_engine_t engine, const char *segment_name);
 
-/* Fetches every remote descriptor again. Returns 0 or the first error. */
+/* Fetches the descriptors of all open segments again. Returns 0 or the code of
+ * the first error. */
 int syncSegmentCache(transfer_engine_t engine);
 
 /*
@@ -246,14 +252,15 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
  */
 int unregisterLocalMemory(transfer_engine_t engine, void *addr);
 
-/* Registers several remotely accessible buffers, all or none, in the order of
- * their length, with a single publication. */
+/* Registers several remotely accessible buffers, the shortest first, and
+ * publishes them together. After an error, none of them is registered. Returns
+ * 0 or a code of registerLocalMemory. */
 int registerLocalMemoryBatch(transfer_engine_t engine,
 			     buffer_entry_t *buffer_list, size_t buffer_len,
 			     const char *location);
 
-/* Unregisters several buffers. Continues after an error and returns the first
- * one. */
+/* Unregisters several buffers. Continues after an error. Returns 0 or the code
+ * of the first error. */
 int unregisterLocalMemoryBatch(transfer_engine_t engine, void **addr_list,
 			       size_t addr_len);
 
@@ -331,8 +338,8 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 /* --- observation --------------------------------------------------------- */
 
 /*
- * Fills up to *count entries, one per rail, then sets *count to the number of
- * rails. Returns 0, or -1 if a pointer is NULL, even if *count is 0.
+ * Fills in up to *count elements, one for each rail, then sets *count to the
+ * number of rails. Returns 0, or -1 if a pointer is NULL, even if *count is 0.
  */
 int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 		    size_t *count);

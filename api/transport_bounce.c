@@ -86,8 +86,10 @@ struct engine_bounces {
 	pthread_cond_t idle;		/* signalled when tasks becomes 0 */
 	struct tei_rail_bounces pool;
 	struct bounce_kind kind[BOUNCE_KINDS];
-	struct tei_list targets;	/* list of bounce_target.link */
-	struct tei_list ready;		/* list of bounce_task.link */
+	struct tei_list targets;	/* all targets with started requests,
+					 * linked by bounce_target.link */
+	struct tei_list ready;		/* ready list: requests that may begin
+					 * pieces, linked by bounce_task.link */
 	uint32_t tasks;			/* number of started tasks whose end was
 					 * not reported yet */
 };
@@ -98,7 +100,8 @@ struct bounce_target {
 	struct tei_rail_peer *peer;  /* peer that is the target; each request of
 				      * the target has a reference to it */
 	uint32_t tasks;		     /* number of started requests */
-	uint32_t used[BOUNCE_KINDS]; /* number of blocks in use, by size */
+	uint32_t used[BOUNCE_KINDS]; /* number of blocks that the target
+				      * occupies, by size */
 	struct tei_list waiting[BOUNCE_KINDS]; /* requests that wait for a
 						* block, by its size; linked by
 						* bounce_task.link */
@@ -118,8 +121,8 @@ struct bounce_ranges {
 
 /* The data of this transport in a task (engine_task.room). */
 struct bounce_task {
-	/* the following members do not change from the start of the task to its
-	 * end */
+	/* the members from peer to read do not change from the start of the
+	 * task to its end */
 	struct tei_rail_peer *peer;
 	char *local; /* local memory; NULL: the request has several ranges, and
 		      * `ranges` is used */
@@ -129,7 +132,7 @@ struct bounce_task {
 				       * members `at` and `done` */
 	bool read;
 
-	/* guarded by b->lock */
+	/* the members from target to err are guarded by engine_bounces.lock */
 	struct bounce_target *target;
 	struct tei_list link;		/* element of engine_bounces.ready or of
 					 * a list of target->waiting, or of no
@@ -143,8 +146,8 @@ struct bounce_task {
 	uint64_t since_ns;		/* time of the last progress, ns: the
 					 * start, or the last piece that was
 					 * COMPLETED */
-	uint32_t running;		/* number of pieces whose memory is
-					 * still in use (bounce_piece.holds) */
+	uint32_t running;		/* number of pieces that have holds, and
+					 * so still use their blocks */
 	bool runs;			/* a thread is in bounce_run with this
 					 * task */
 	bool ended;
@@ -171,7 +174,7 @@ struct bounce_piece {
 	uint64_t at;		       /* offset of the piece in the request;
 					* does not change */
 
-	/* guarded by b->lock */
+	/* the members below are guarded by engine_bounces.lock */
 	struct tei_list link; /* element of task->pieces until the end
 			       * of the piece */
 	uint32_t holds;
@@ -476,7 +479,8 @@ static void piece_put(struct engine_bounces *b, struct bounce_piece *piece)
 	task->running--;
 	task->target->used[k]--;
 	tei_rail_bounce_put(&b->pool, piece->block, true);
-	/* from here on the piece must not be accessed */
+	/* the piece must not be accessed any longer, because its block may be
+	 * in use again */
 	bounce_wake_one(b, k);
 	bounce_maybe_end(b, task);
 }

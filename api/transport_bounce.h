@@ -20,8 +20,8 @@ enum engine_bounce_refusal {
 	ENGINE_BOUNCE_NONE,	 /* the memory can be used */
 	ENGINE_BOUNCE_READ_ONLY, /* the request writes to memory that is
 				  * registered for reading only */
-	ENGINE_BOUNCE_PARTLY,	 /* the request writes to memory of which a part
-				  * is registered */
+	ENGINE_BOUNCE_PARTLY,	 /* the request writes to a range of which only
+				  * a part is registered */
 	ENGINE_BOUNCE_UNMAPPED,
 	ENGINE_BOUNCE_GPU,
 };

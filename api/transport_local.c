@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The transport inside this host: copies inside this process and between
- * processes, and atomics on memory of this process.
+ * The transport for copies inside this process and between processes of this
+ * host, and for atomics on memory of this process.
  */
 #include <stdio.h>
 #include <stdlib.h>

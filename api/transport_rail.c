@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The transport over the rails of the data plane: all kinds of requests to
- * other processes.
+ * The transport over the rails of the data plane. It executes all kinds of
+ * requests to other processes.
  */
 #include "api/transport_rail.h"
 

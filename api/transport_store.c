@@ -39,7 +39,8 @@ static struct store {
 
 	struct tei_mutex lock;		/* guards the members below */
 	pthread_cond_t changed;
-	struct tei_list queue; /* list of store_task.link */
+	struct tei_list queue; /* tasks that have not begun, linked by
+				* store_task.link */
 	bool busy;	       /* the thread is executing a task */
 	bool paused, stop;
 } store;

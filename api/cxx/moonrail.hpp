@@ -122,7 +122,8 @@ public:
 		return record_.flags & TE_ERROR_UNKNOWN;
 	}
 
-	/* Returns true if the segment must be opened again. */
+	/* Returns true if this process's copy of the segment's descriptor is
+	 * stale (TE_ERROR_STALE). */
 	bool stale() const noexcept { return record_.flags & TE_ERROR_STALE; }
 
 private:
@@ -332,7 +333,8 @@ struct options {
 	/* names of the transports to install; empty: those that match the
 	 * devices of this host */
 	std::vector<std::string> transports;
-	std::vector<std::string> settings;	/* "NAME=VALUE" */
+	std::vector<std::string> settings;	/* texts "NAME=VALUE", as for
+						 * te_engine_create(3) */
 
 	static constexpr const char *P2P = "P2PHANDSHAKE";
 };
@@ -349,7 +351,8 @@ struct binary_notification {
 
 class transfer;
 
-/* One end of transfers: a named segment with rails, memory and connections. */
+/* An engine: a segment with a name, and the rails, memory and connections of
+ * this process. */
 class engine {
 public:
 	explicit engine(const options &o = {})
@@ -377,8 +380,8 @@ public:
 
 	~engine() { reset(); }
 
-	/* Returns the handle for functions of the C API. The engine object
-	 * stays the owner. */
+	/* Returns the handle for functions of the C API. This object stays the
+	 * owner of the engine. */
 	transfer_engine_t get() const noexcept { return handle_; }
 	explicit operator bool() const noexcept { return handle_; }
 

@@ -141,7 +141,7 @@ class files
       private:
 	std::string folder;
 	bool made = false;
-	unsigned next = 0; /* number of the last segment descriptor */
+	unsigned next = 0; /* number of the last segment that was added */
 
 	static int open_file(const std::string &meta, std::uint64_t number,
 			     file &f)

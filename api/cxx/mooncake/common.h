@@ -3,10 +3,10 @@
 #define MOONRAIL_MOONCAKE_COMMON_H
 
 /*
- * Functions that programs for Mooncake use in addition to its engine. Programs
- * also rely on the system headers that this header includes; glog and libnuma
- * are included if the compiler finds them, but no function of moonrail's
- * headers uses them.
+ * Functions that programs for Mooncake use in addition to its engine. Such
+ * programs also rely on the system headers that this header includes. glog and
+ * libnuma are included if the compiler finds them, but no function of
+ * moonrail's headers uses them.
  */
 #if __cplusplus < 202002L
 #error "The headers of Mooncake's C++ API need C++20 (-std=c++20)"
@@ -183,8 +183,9 @@ inline std::string maybeWrapIpV6(const std::string &address)
 
 namespace detail {
 
-/* Splits "host", "host:port", "[IPv6]:port", an IPv6 address, or an IPv6 address with
- * a zone and ":port" into host and port; the port is empty if there is none. */
+/* Splits a name into host and port. The name is "host", "host:port",
+ * "[IPv6]:port", an IPv6 address, or an IPv6 address with a zone and ":port".
+ * The port is empty if the name has none. */
 inline std::pair<std::string, std::string> split_host(const std::string &name)
 {
 	if (name.starts_with('[')) {

@@ -10,7 +10,7 @@
 #include <cuda_runtime.h>
 #endif
 
-/* The part of the location of GPU memory before the number, as in "cuda:0". */
+/* The location of GPU memory is this text and a number, such as "cuda:0". */
 inline const std::string GPU_PREFIX = "cuda:";
 
 #endif

@@ -10,7 +10,7 @@
 
 namespace mooncake {
 
-/* The location of memory on any node. */
+/* The location of memory that may be on any NUMA node. */
 inline const std::string kWildcardLocation = "*";
 /* The beginning of the location of memory that is spread over several nodes:
  * "segments:PAGE_SIZE:NODE,NODE,…" describes a buffer of as many equal parts as

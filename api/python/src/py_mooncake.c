@@ -8,7 +8,7 @@
 
 #define MOONCAKE_TIMEOUT_MIN	5	/* s */
 #define MOONCAKE_TIMEOUT	30	/* s */
-/* greatest number of attempts for a transfer */
+/* greatest number of attempts for a synchronous transfer */
 #define MOONCAKE_RAILS 64
 
 #define METHOD(name) static MOONCAKE_METHOD(name)

@@ -16,7 +16,8 @@ struct mooncake_segment {
 	char name[];
 };
 
-/* A batch that the program has not freed yet. */
+/* A transfer that was submitted without waiting, and that the program has not
+ * freed yet. */
 struct mooncake_batch {
 	struct mooncake_segment *segment;
 	int64_t until_us; /* end of the time limit of the transfer, as a value
@@ -197,8 +198,8 @@ static batch_id_t batch_submit(struct mooncake *self,
 	return id;
 }
 
-/* Returns the time limit of a transfer: the general limit plus 1 ns per
- * byte. */
+/* Returns the time limit of a transfer in microseconds: self->timeout_us plus 1
+ * ns for each byte. */
 static int64_t transfer_limit_us(const struct mooncake *self,
 				 const struct mooncake_transfer *t)
 {

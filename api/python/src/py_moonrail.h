@@ -23,10 +23,10 @@
  * int and any object with __index__. They raise TypeError for values that the C
  * type cannot hold. */
 int py_u64(PyObject *object, void *to);	 /* type of *to: uint64_t */
-int py_size(PyObject *object, void *to); /* type of *to: uint64_t; the
-					  * value is at least 1 */
+int py_size(PyObject *object, void *to); /* type of *to: uint64_t; also refuses
+					  * 0 */
 
-/* A list of integers as a C array. */
+/* A sequence of Python integers, converted to a C array. */
 struct py_u64s {
 	uint64_t *value;
 	Py_ssize_t count;
