@@ -234,7 +234,7 @@ bool info_exists(const struct info *info, const char *fmt, ...)
 typedef void (*info_line_fn)(struct info *info, const char *kind,
 			     cJSON *value, void *arg);
 /*
- * Runs this program as a child of that kind and waits until the child ends, at
+ * Runs this program as a child of the given kind, and waits until it ends, at
  * most ms milliseconds. extra: up to 8 more arguments with NULL at the end, or
  * NULL. Lines that are not "@kind JSON" are added to log (an array, or NULL).
  * Returns 0, or -1 with the reason in why.

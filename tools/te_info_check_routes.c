@@ -17,8 +17,8 @@ static size_t routes_len(const struct info_net *n)
 	return n->family == AF_INET ? 4 : 16;
 }
 
-/* Writes the first "prefix" bits of the interface's address to out; the other
- * bits are 0. */
+/* Copies the interface's address to *out and sets all bits except the first
+ * "prefix" ones to 0. */
 static void routes_mask(const struct info_net *n, unsigned int prefix,
 			uint8_t out[16])
 {
@@ -67,9 +67,10 @@ static bool routes_own(const struct info *info, int family, const uint8_t *ip,
 	return false;
 }
 
-/* Writes to out an address in the subnet of n that does not belong to this
- * host. Skips the first and the last address of the subnet, which are not
- * hosts, unless it has only two. Returns false if there is no such address. */
+/* Finds an address in the subnet of n that does not belong to this host, and
+ * writes it to *out. Skips the first and the last address of the subnet, which
+ * are not hosts, unless it has only two. Returns false if there is no such
+ * address. */
 static bool routes_neighbour(const struct info *info, const struct info_net *n,
 			     uint8_t out[16])
 {

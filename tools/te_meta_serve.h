@@ -107,7 +107,7 @@ void serve_resume(struct serve_request *r);
 /* Returns the value of a parameter of the URL, or NULL if the URL does not have
  * it. */
 const char *serve_argument(const struct serve_request *r, const char *name);
-/* Copies text, without the white space around it, to out. Returns the reason
+/* Copies the text, without white space at its ends, to *out. Returns the reason
  * why the text is not a valid key, or NULL if it is valid. */
 const char *serve_key(const char *text, size_t len,
 		      char out[SERVE_KEY_MAX + 1]);

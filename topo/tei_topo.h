@@ -284,9 +284,9 @@ int tei_topo_where_parse(const char *text, struct tei_topo_where *out,
 
 /*
  * Finds the part of a region that holds the byte at `offset`. The region has
- * `length` bytes, and offset is less than length. Stores the location of that
- * part in `location`, and the offset at which the part ends in *end. Returns
- * the index of the part.
+ * `length` bytes, and `offset` is less than `length`. Stores the location of
+ * that part in `location`, and the offset at which the part ends in *end.
+ * Returns the index of the part.
  *
  * Part i begins at offset i * (length / n_parts), rounded up to a multiple of
  * the page size; the last part ends at the end of the region. A part that would

@@ -108,8 +108,8 @@ static void test_gpus_prefer_nics_of_their_switch(void)
 	tei_topo_free(topo);
 }
 
-/* Appends "LOCATION":[[near],[other]] with eight NICs to text. The near NICs
- * are the n NICs from number first on. */
+/* Appends a row "LOCATION":[[near],[other]] with eight NICs to the JSON text.
+ * first: number of the first near NIC. n: number of near NICs. */
 static void matrix_row(char *text, const char *location, int first, int n)
 {
 	int i;

@@ -191,8 +191,8 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 bool topo_locate_parts(const void *addr, size_t len, size_t page,
 		       topo_query_fn query, char text[TEI_TOPO_NAME]);
 
-/* Does the same as tei_topo_maps_read. If query is false, behaves as on kernels
- * without PROCMAP_QUERY. */
+/* Does what tei_topo_maps_read does. If query is false, does not use
+ * PROCMAP_QUERY, as if the kernel did not support it. */
 int topo_maps_read(uint64_t until, bool query, struct tei_topo_maps **maps);
 
 #endif /* TEI_TOPO_TOPO_INT_H */

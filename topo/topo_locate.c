@@ -55,10 +55,10 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 }
 
 /*
- * Returns the page number of sample i of n. The count pages from first on are
- * divided into n equal intervals, and sample i is a pseudo-random page of
- * interval i. Samples at regular distances could not show that pages are
- * interleaved over nodes.
+ * Returns the page number of sample i of n. The region, which has "count" pages
+ * from page "first" on, is divided into n equal intervals, and sample i is a
+ * pseudo-random page of interval i. Samples at regular distances could not show
+ * that pages are interleaved over nodes.
  */
 static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
 				  size_t n)

@@ -168,7 +168,7 @@ static bool maps_find(const struct tei_topo_maps *m, uint64_t addr,
 
 /* --- the query ----------------------------------------------------------- */
 
-/* Does the same as maps_find, but queries the kernel (PROCMAP_QUERY). */
+/* Does what maps_find does, but with a query of the kernel (PROCMAP_QUERY). */
 static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
 {
 	struct maps_query q;

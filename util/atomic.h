@@ -19,8 +19,9 @@ enum tei_atomic_op {
 	TEI_ATOMIC_CAS = 3,	/* if *addr == compare: *addr = operand */
 };
 
-/* Checks the arguments of tei_atomic_run. Returns 0, or TEI_ERR_INVALID if op
- * is unknown, width is neither 4 nor 8, or addr is not a multiple of width. */
+/* Checks the arguments of tei_atomic_run. Returns 0. Returns TEI_ERR_INVALID if
+ * op is unknown, if width is a number other than 4 and 8, or if addr is not a
+ * multiple of width. */
 int tei_atomic_check(unsigned int op, unsigned int width, uint64_t addr);
 
 /*

@@ -303,9 +303,9 @@ static void stream_begin(struct sim_stream *s)
 	tei_channel_in_start(&s->in, s->first, EARLY);
 }
 
-/* Simulates a stream in which the numbers of each session begin with first. On
- * average one of `restarts` steps begins a new session; if `restarts` is 0,
- * there is only one session. */
+/* Simulates a stream in which the message numbers of each session begin with
+ * "first". On average one of `restarts` steps begins a new session; if
+ * `restarts` is 0, there is only one session. */
 static void stream_run(struct tei_fuzz *f, uint64_t first, uint32_t restarts)
 {
 	struct sim_stream *s = calloc(1, sizeof(*s));

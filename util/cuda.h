@@ -66,10 +66,10 @@ int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 
 /*
  * Makes context the calling thread's current context. A thread that has pushed
- * a context must not push another one before tei_cuda_pop. If a thread of the
- * program captures a stream into a graph in the global mode (the default),
- * calls between push and pop neither fail because of the capture nor invalidate
- * it.
+ * a context must not push another one before tei_cuda_pop. A thread of the
+ * program may be capturing a stream into a graph in the global mode (the
+ * default) at the same time. Calls between push and pop then still work, and do
+ * not invalidate the capture.
  */
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);

@@ -99,21 +99,17 @@ int tei_err_fail(struct tei_err *err, int code, const char *subsys,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/*
- * Does the same as tei_err_fail, but repeat limits the number of lines in the
- * log (tei_log_repeated). Used for conditions that last while the caller tries
- * again.
- */
+/* Does what tei_err_fail does, but logs with tei_log_repeated, so that the
+ * lines for a condition that lasts while the caller tries again are limited.
+ * repeat: argument of tei_log_repeated. */
 struct tei_log_repeat;
 int tei_err_fail_repeated(struct tei_log_repeat *repeat, struct tei_err *err,
 			  int code, const char *subsys, const char *hint,
 			  const char *fmt, ...)
 	__attribute__((format(printf, 6, 7)));
 
-/*
- * Does the same as tei_err_fail, but logs at level info. Used for conditions
- * that the caller expects.
- */
+/* Does what tei_err_fail does, but logs at level info. Used for errors that the
+ * caller expects. */
 int tei_err_note(struct tei_err *err, int code, const char *subsys,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));

@@ -80,7 +80,8 @@ static inline void tei_list_splice_tail(struct tei_list *to,
 	     &(pos)->member != (l);					\
 	     (pos) = tei_container_of((pos)->member.next, type, member))
 
-/* Does the same as tei_list_foreach, but the body may unlink and free pos. */
+/* Does what tei_list_foreach does. In addition, the loop body may unlink and
+ * free pos. tmp: pointer of the same type as pos, used by the macro. */
 #define tei_list_foreach_safe(pos, tmp, l, type, member)		\
 	for ((pos) = tei_container_of((l)->next, type, member),		\
 	     (tmp) = tei_container_of((pos)->member.next, type, member);	\

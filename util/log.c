@@ -27,7 +27,7 @@
 static const char *const log_names[] = { "error", "warn", "info", "debug" };
 
 /* Parses the name or the number of a level. Returns the level, or -1 if text is
- * neither. */
+ * not valid. */
 static int log_level_parse(const char *text)
 {
 	int i;
@@ -256,7 +256,7 @@ void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	log_line(level, subsys, text);
 }
 
-/* Appends " (n what)" to text, unless n is 0. */
+/* If n is not 0, appends " (n what)" to text. */
 static void log_append(char text[LOG_LINE_MAX], uint32_t n, const char *what)
 {
 	char tail[64];

@@ -110,12 +110,12 @@ struct tei_log_repeat {
 };
 
 /*
- * Logs a line, unless the object has logged the same line shortly before. The
- * pause before the same line is logged again is 10 seconds at first and doubles
- * each time, up to pause_max_ns. A line that is logged again ends with the
- * number of repetitions that were left out. At most 8 different lines per
- * second are logged, as with tei_log_limited. If repeat is NULL, every line is
- * logged.
+ * Logs a line if its object has not logged an identical line shortly before. An
+ * identical line is logged again after a pause, which is 10 seconds at first
+ * and doubles each time, up to pause_max_ns. A line that is logged again ends
+ * with the number of repetitions that were left out. At most 8 different lines
+ * per second are logged, as with tei_log_limited. If repeat is NULL, every line
+ * is logged.
  */
 void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
 		      const char *subsys, const char *fmt, ...)

@@ -58,8 +58,8 @@ static inline uint32_t tei_range_index(const struct tei_range_table *t,
 	return low;
 }
 
-/* Returns the range at index i if it begins below the address end. Returns NULL
- * if it does not, or if there is no such index. */
+/* Returns the range at index i if it begins below the address "end". Otherwise,
+ * and if i is too large, returns NULL. */
 static inline struct tei_range *tei_range_below(const struct tei_range_table *t,
 						uint32_t i, uint64_t end)
 {
@@ -94,8 +94,8 @@ static inline struct tei_range *tei_range_start(const struct tei_range_table *t,
 	return i < t->n && t->at[i]->base == base ? t->at[i] : NULL;
 }
 
-/* Allocates room for additional ranges. The next `more` insertions then do not
- * return TEI_ERR_MEMORY. Returns false if memory is short. */
+/* Allocates memory for `more` additional ranges. So many insertions can then
+ * not fail with TEI_ERR_MEMORY. Returns false if memory is short. */
 bool tei_range_reserve(struct tei_range_table *t, uint32_t more);
 
 /* Adds a range, which is in no table. Returns 0, or:

@@ -26,10 +26,11 @@ struct tei_secret;
 
 /*
  * Reads the secret from the file path, without trailing line ends. Returns
- * TEI_ERR_INVALID if path is not a regular file, is owned by neither this user
- * nor root, is accessible by group or others, or if its content is shorter than
- * TEI_SECRET_MIN or longer than TEI_SECRET_MAX. The error text names the
- * reason, never the content. The caller frees *out with tei_secret_free.
+ * TEI_ERR_INVALID if path is not a regular file, if its owner is a user other
+ * than this one and root, if group or others may access it, or if its content
+ * is shorter than TEI_SECRET_MIN or longer than TEI_SECRET_MAX. The error text
+ * names the reason, never the content. The caller frees *out with
+ * tei_secret_free.
  */
 int tei_secret_load(const char *path, struct tei_secret **out,
 		    struct tei_err *err);

@@ -280,12 +280,12 @@ const struct tei_setting_row *tei_settings_table(size_t *count);
 int tei_settings_load(struct tei_settings *out, struct tei_err *err);
 
 /*
- * Does the same as tei_settings_load, and also reads `count` options of one
- * engine, each "NAME=VALUE". Options take precedence over the environment. An
- * empty value selects the default. If a name occurs twice, the last value
- * counts. Also returns TEI_ERR_INVALID for an entry that is NULL or malformed,
- * for an unknown name (the text contains the closest known one), and for a
- * setting that applies to the whole process.
+ * Does what tei_settings_load does, and also reads the `count` options of one
+ * engine, which have the form "NAME=VALUE". Options take precedence over the
+ * environment. An empty value selects the default. If a name occurs twice, the
+ * last value counts. Also returns TEI_ERR_INVALID for an entry that is NULL or
+ * malformed, for an unknown name (the text contains the closest known one), and
+ * for a setting that applies to the whole process.
  */
 int tei_settings_load_options(struct tei_settings *out,
 			      const char *const *options, size_t count,

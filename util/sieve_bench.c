@@ -27,7 +27,8 @@ struct bench {
 	size_t count, cap;
 };
 
-/* A policy of a cache: what it does on a hit, and which entry it evicts. */
+/* A policy of a cache: the action on a hit, and the choice of the entry to
+ * evict. */
 struct bench_policy {
 	const char *name;
 	void (*hit)(struct bench *b, struct bench_item *i);

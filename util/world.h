@@ -200,13 +200,12 @@ struct tei_world_net {
 	void (*interfaces_free)(struct ifaddrs *list);
 	/* interface_index returns the number of the interface with that name,
 	 * or 0 if there is none. interface_name writes the name of the
-	 * interface with that number; returns false if there is none. name has
-	 * room for IF_NAMESIZE bytes. */
+	 * interface with that number; returns false if there is none. name:
+	 * memory of IF_NAMESIZE bytes. */
 	uint32_t (*interface_index)(const char *name);
 	bool (*interface_name)(uint32_t index, char *name);
-	/* Returns 1 if the interface is up and has a carrier. Returns 0 if it
-	 * does not exist, is down or has no carrier. Returns -1 if its flags
-	 * cannot be read. */
+	/* Returns 1 if the interface exists, is up and has a carrier; otherwise
+	 * 0. Returns -1 if its flags cannot be read. */
 	int (*interface_up)(uint32_t index);
 	/* Opens a file descriptor that becomes readable when an interface or an
 	 * address has changed. Returns -1 if this world does not report such
@@ -219,8 +218,8 @@ struct tei_world_net {
 
 /* --- the table ------------------------------------------------------------- */
 
-/* The functions may be called from any thread, unless their comment says
- * otherwise. */
+/* The table of functions that is a world. A function may be called from any
+ * thread if its comment does not say otherwise. */
 struct tei_world {
 	/* Returns the monotonic time in ns. The time never goes back and is
 	 * never 0. */

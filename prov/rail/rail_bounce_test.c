@@ -18,7 +18,7 @@ struct bounce_rig {
 	struct tei_rail_bounces pool;
 };
 
-/* What these tests store in the member "room" of a block. */
+/* Data that these tests store in the member "room" of a block. */
 struct bounce_room {
 	uint64_t value;
 };

@@ -278,7 +278,8 @@ static void msg_came_first(struct tei_rail_peer *peer)
 	rail_peer_attend(peer);
 }
 
-/* Handles a message that is neither a REFUSE nor refused itself. */
+/* Handles a message of any type except REFUSE, from a sender whose messages are
+ * accepted. */
 static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		     struct rail_wire *w, const struct rail_hello *hello,
 		     struct rail_done *done) TEI_REQUIRES(lane->lock)

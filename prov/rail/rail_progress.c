@@ -399,9 +399,9 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
-/* Calls progress_arm for tx lanes of the rail: for those that receive user
- * messages if receives is true, otherwise for the others. Returns false if a
- * lane has work to do. */
+/* Calls progress_arm for tx lanes of the rail: if "receives" is true, for the
+ * tx lanes that receive user messages, otherwise for all others. Returns false
+ * if a lane has work to do. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 				    bool receives, int *n, bool *blind)
 {
@@ -481,10 +481,10 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 	if (!target)
 		return;
 	/*
-	 * Remote writes and reads leave no completion at the target. The only
-	 * sign of them is that the lane's file descriptor becomes readable. If
-	 * it becomes readable soon after the thread fell asleep, traffic is
-	 * dense, and a longer spin saves wake-ups.
+	 * Remote writes and reads cause no completion at the target. The target
+	 * notices them only because the lane's file descriptor becomes
+	 * readable. If this happens soon after the thread fell asleep, traffic
+	 * is dense, and a longer spin saves wake-ups.
 	 */
 	pr->target_ns = now;
 	if (now - slept_ns > PROGRESS_DENSE * spin)
@@ -580,10 +580,10 @@ static void progress_slept(struct progress *pr, const struct tei_loop_sleep *s)
 /*
  * Returns how long the thread sleeps, at most "wait". If slices wait that no
  * lane has taken, the sleep is short, so that the thread soon offers them to
- * the lanes again: PROGRESS_RETRY_MIN_NS after an event of a lane, and longer
- * with every further sleep. Longer sleeps do no harm, because an event of a
- * lane ends a sleep early. Only a lane that becomes ready without an event has
- * to wait.
+ * the lanes again: it lasts PROGRESS_RETRY_MIN_NS after an event of a lane, and
+ * every further sleep is longer. Longer sleeps do no harm, because an event of
+ * a lane ends a sleep early. Only a lane that becomes ready without an event
+ * has to wait.
  */
 static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
 {

@@ -23,9 +23,9 @@
 				 * line, bytes */
 #define REPORT_LANES	16	/* largest number of tx lanes per rail */
 
-/* Copies what dp->sched guards: names and addresses of the route to out, and
- * the connections of the route to conns. Returns false if the rail has no route
- * to the peer. */
+/* Copies data that dp->sched guards: the names and addresses of the route to
+ * *out, and the connections of the route to the array conns. Returns false if
+ * the rail has no route to the peer. */
 static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 struct tei_rail_path_info *out,
 			 struct rail_conn **conns)
@@ -85,9 +85,9 @@ static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
 	out->numa = d.numa;
 }
 
-/* Fills the array out with one entry for each rail that has a route. ranks:
- * ranks of the rails, or NULL if the members rank and connected are not needed.
- * Returns the number of entries. */
+/* Fills the array "out" with one entry for each rail that has a route to the
+ * peer. ranks: ranks of the rails, or NULL if the members rank and connected
+ * are not needed. Returns the number of entries. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
 {

@@ -141,8 +141,8 @@ struct tei_rail_bounce *tei_rail_bounce_take(struct tei_rail_bounces *b,
 struct tei_rail_bounce *
 tei_rail_bounce_take_separate(struct tei_rail_bounces *b, uint64_t len);
 /* Returns a block to the pool. clean: true if no peer reads the block any
- * longer. If clean is false, a separate block becomes dirty; for a block of a
- * slab, clean has no effect. */
+ * longer. Otherwise a separate block becomes dirty; blocks of slabs never
+ * become dirty. */
 void tei_rail_bounce_put(struct tei_rail_bounces *b,
 			 struct tei_rail_bounce *block, bool clean);
 /* tei_rail_bounce_slab_add adds the blocks of a slab to the pool, and

@@ -28,9 +28,9 @@ struct tei_rail_ops {
 	/*
 	 * Requests the peer's current contact addresses, because the peer does
 	 * not answer at the addresses that the data plane knows. The callee
-	 * looks them up on another thread and calls tei_rail_peer_resolved; if
-	 * it finds nothing, it need not call anything. The callee owns a
-	 * reference to peer, which it drops with tei_rail_peer_put.
+	 * looks them up on another thread and calls tei_rail_peer_resolved;
+	 * without a result, no call is needed. The callee owns a reference to
+	 * peer, which it drops with tei_rail_peer_put.
 	 */
 	void (*resolve)(void *arg, struct tei_rail_peer *peer);
 	/* Reports that addresses of local rails have changed and must be
@@ -79,8 +79,8 @@ struct tei_rail_dp_attr {
 	uint16_t port;				/* port at which the first rx
 						 * lane of each IP rail listens;
 						 * 0 means any port */
-	bool any_local;				/* local memory of tasks need
-						 * not be registered, unless
+	bool any_local;				/* local memory of tasks must be
+						 * registered only if
 						 * tei_rail_wants returns
 						 * TEI_RAIL_WANTS_LOCAL */
 	bool back;				/* use reverse-path sends;

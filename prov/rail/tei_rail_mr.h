@@ -29,8 +29,9 @@ void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
  */
 #define TEI_RAIL_REMOTE		1u	/* peers may read and
 					 * write the memory */
-#define TEI_RAIL_READ_ONLY	2u	/* neither peers nor local
-					 * reads may write to it */
+#define TEI_RAIL_READ_ONLY	2u	/* nothing may write to the memory:
+					 * peers must not write, and local tasks
+					 * must not read into it */
 int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 		    const char *location, uint32_t access, struct tei_err *err,
 		    struct tei_rail_mr **mr);
@@ -54,12 +55,12 @@ struct tei_rail_device {
 };
 
 /*
- * Registers GPU memory on all open rails. On failure this function fills err,
- * but neither logs the error nor sets the thread's last error, because the
- * caller can use GPU staging instead. If a rail that is opened later does not
- * accept the region, other rails move its bytes. Scatter/gather requests and
- * atomics cannot use the region. After success the data plane owns the dma-buf
- * file descriptor in device.
+ * Registers GPU memory on all open rails. On failure this function only fills
+ * err. It does not log the error and does not set the thread's last error,
+ * because the caller can use GPU staging instead. If a rail that is opened
+ * later does not accept the region, other rails move its bytes. Scatter/gather
+ * requests and atomics cannot use the region. After success the data plane owns
+ * the dma-buf file descriptor in device.
  */
 int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
 			const char *location, uint32_t access,

@@ -87,7 +87,7 @@ struct tei_rail_path_info {
 	bool connected;
 };
 
-/* Fills the array out with the routes to a peer, at most one per local rail,
+/* Fills the array "out" with the routes to a peer, at most one per local rail,
  * and returns their number. The ranks are computed for memory at "location"; if
  * it is NULL, for memory at no particular location. */
 size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
@@ -137,9 +137,9 @@ struct tei_rail_served {
 					 * bytes that it has read */
 	uint64_t ns;			/* time of the last report */
 };
-/* Fills at most "room" elements of out. The peers are sorted by the time of
- * their last message, newest first. Returns the number of peers that have
- * reported bytes. */
+/* Fills the array "out" with at most "room" elements. The peers are sorted by
+ * the time of their last message, newest first. Returns the number of peers
+ * that have reported bytes. */
 size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
 		       size_t room);
 

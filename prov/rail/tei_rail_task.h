@@ -154,11 +154,9 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 /* Polls the tx lanes. Costs little if there is nothing to do. Never blocks. */
 void tei_rail_progress(struct tei_rail_dp *dp);
 
-/*
- * tei_rail_drive_begin marks the start of a loop in which a caller calls
+/* tei_rail_drive_begin marks the start of a loop in which a caller calls
  * tei_rail_progress, and tei_rail_drive_end marks its end. During the loop the
- * progress thread does not poll the tx lanes, unless another caller sleeps.
- */
+ * progress thread polls the tx lanes only if another caller sleeps. */
 void tei_rail_drive_begin(struct tei_rail_dp *dp);
 void tei_rail_drive_end(struct tei_rail_dp *dp);
 

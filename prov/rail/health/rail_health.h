@@ -74,8 +74,8 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		      uint16_t remote, const char *why, bool cut)
 	TEI_REQUIRES(rail_sched_held);
-/* Handles an error completion of a slice: moves the slice's pair to DOWN,
- * unless the error says nothing about the wire. */
+/* Handles an error completion of a slice: moves the slice's pair to DOWN if the
+ * error may come from the wire. */
 void rail_health_error(struct rail_slice *slice, int err)
 	TEI_REQUIRES(rail_sched_held);
 /* Handles that the provider has refused to post a slice or message, with the

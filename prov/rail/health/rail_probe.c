@@ -27,8 +27,7 @@
 #include "util/lock.h"
 #include "util/secret.h"
 
-/* A probe number identifies the pair with its lowest bits; this is the number
- * of these bits. */
+/* Number of the lowest bits of a probe number, which identify the pair. */
 #define PROBE_PAIR_BITS 16
 #define PROBE_GEN	0x80000000u	/* lane generation of the endpoint of a
 					 * probe; no tx lane has it */

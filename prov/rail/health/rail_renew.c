@@ -455,8 +455,9 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 
 /* --- closing retired lanes ------------------------------------------------ */
 
-/* Retires a degraded lane, which has many evicted connections that could not be
- * closed one by one, unless its sibling still drains. */
+/* If the lane is degraded and its sibling does not drain any longer, retires
+ * the lane. A degraded lane has many evicted connections that could not be
+ * closed one by one. */
 static void renew_degraded(struct rail_lane *lane)
 {
 	if (rail_cache_degraded(rail_cache_of(lane)) &&

@@ -42,10 +42,10 @@ void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now);
  * nothing if it was called a short time ago.
  */
 void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now);
-/* Closes retired lanes on which nothing is posted any longer, or whose time for
- * draining is over, and collects tx lanes and probe endpoints that have been
- * closed. Returns the time at which it must run again, or 0 if nothing is
- * pending. */
+/* Closes each retired lane on which nothing is posted any longer, or whose time
+ * for draining has passed. Also collects the tx lanes and probe endpoints that
+ * closer threads have closed. Returns the time at which it must be called
+ * again, or 0 if it need not be. */
 uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now);
 /* Tries again to open those tx lanes of the rail that could not be opened. */
 void rail_renew_reopen(struct rail *rail);

@@ -28,7 +28,7 @@
 
 /* Handles that the provider found no route from the rail to the remote rail.
  * Marks the rail pair faulty only if the pair is a route; a pair that is not a
- * route was only tried. */
+ * route was used only because the routes had failed. */
 static void send_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 {
@@ -275,9 +275,10 @@ static bool send_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
 }
 
 /* In every other attempt, first tries the rail pair of the peer's last message.
- * Then tries the routes that work, beginning with that of the local rail that
- * has received the peer's last message. If none of them accepts the message,
- * tries rail pairs that are not routes, and the routes that do not work. */
+ * Then tries the routes that work, beginning with the route of the local rail
+ * that has received the peer's last message. If none of them accepts the
+ * message, tries rail pairs that are not routes, and the routes that do not
+ * work. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
 {

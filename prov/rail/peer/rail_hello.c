@@ -148,8 +148,8 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 }
 
 /* Sends the hello alternately over the known routes and to the address at which
- * the peer was found. Possibly only one of the two works, while the other one
- * reports no error. */
+ * the peer was found. Possibly only one of these works, and sending over the
+ * other reports no error. */
 static int hello_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		      uint64_t now, uint32_t attempt)
 {

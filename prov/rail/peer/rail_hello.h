@@ -3,7 +3,7 @@
 #define TEI_PROV_RAIL_PEER_RAIL_HELLO_H
 
 /* Hellos: rail_hello.c sends them, rail_hello_msg.c has their format, and
- * rail_hello_recv.c handles those that arrive. */
+ * rail_hello_recv.c handles received hellos. */
 
 /* The fields of a received hello. */
 

@@ -224,7 +224,7 @@ static void note_settle(struct note_rig *rig)
 /* --- notifications ---------------------------------------------------------
  * */
 
-/* Fills text with bytes that depend on the number and are not 0. */
+/* Fills text with bytes other than 0 that depend on "number". */
 static void note_fill(char *text, size_t len, uint64_t number)
 {
 	uint64_t state = number * 2654435761u + 1;

@@ -173,9 +173,10 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	return p;
 }
 
-/* Limits of unauthenticated peers. The address from which such a peer claims to
- * be needs an entry in an address vector, so the rate and the number of these
- * peers are limited. */
+/* Limits of unauthenticated peers: shortest time between two of them, time for
+ * which a refusal is repeated, and largest number in the life of the data
+ * plane. Limits are needed because the address that such a peer claims to have
+ * occupies an entry of an address vector. */
 #define PEER_UNAUTHENTICATED_NS	    (100 * TEI_NS_PER_MS)
 #define PEER_UNAUTHENTICATED_TRY_NS TEI_NS_PER_SEC
 #define PEER_STRANGERS_EVER	4096

@@ -75,9 +75,9 @@ void rail_peer_ready(struct tei_rail_peer *peer)
 /*
  * Moves the peer to RAIL_PEER_GONE. The peer's tasks end as FAILED. A task with
  * posted slices ends only after these slices have been fenced, or as UNFENCED
- * if they cannot be fenced. Unless the peer is RAIL_GONE_LEFT, a region whose
- * keys the peer holds can be unregistered only with a fence of this process's
- * rx lanes. May be called again when more is known about the peer.
+ * if they cannot be fenced. If gone is not RAIL_GONE_LEFT, regions whose keys
+ * the peer holds can from then on be unregistered only with a fence of this
+ * process's rx lanes. May be called again when more is known about the peer.
  */
 void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
 			enum rail_gone gone, struct rail_done *done)
@@ -97,8 +97,8 @@ int rail_peer_set_contacts(struct tei_rail_peer *peer,
 			   const struct tei_rail_addr *at, size_t n)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Makes room for n entries of peer->remotes. Returns 0, or TEI_ERR_MEMORY
- * without any change. */
+/* Allocates memory for at least n entries of peer->remotes. If memory is short,
+ * changes nothing and returns TEI_ERR_MEMORY; otherwise returns 0. */
 int rail_peer_reserve(struct tei_rail_peer *peer, size_t n)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Unregisters a region: revokes its keys at the peers that hold them, waits for
- * their answers, and fences those that do not answer. */
+/* Unregisters a region: revokes its keys at the key holders, waits for their
+ * answers, and closes the rx lanes (a fence) if a key holder does not
+ * answer. */
 #include "prov/rail/conn/rail_key.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"

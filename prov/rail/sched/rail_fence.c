@@ -259,8 +259,8 @@ bool rail_fence_any(const struct tei_rail_peer *peer)
 
 /* --- the target: actions ------------------------------------------------- */
 
-/* Opens the lane, unless it is open or its rail is closed. Returns false on
- * failure. */
+/* Opens the lane if it is closed and its rail is open. Returns false if opening
+ * the lane has failed. */
 static bool fence_open_lane(struct rail_lane *lane)
 {
 	struct tei_err err;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Cuts and posts scatter/gather requests. The bytes of such a task are numbered
- * across all its iov entries, so that "byte off" is a position in the task. A
- * slice is a range of these bytes in one region of the peer. It spans at most
- * as many local and remote entries as the rail accepts in one operation.
+ * across all its iov entries, so that "byte off" is the byte at offset off of
+ * the task. A slice is a range of these bytes in one region of the peer. It
+ * spans at most as many local and remote entries as the rail accepts in one
+ * operation.
  */
 
 #include <rdma/fi_rma.h>
@@ -71,7 +72,8 @@ void rail_iov_hold(struct tei_rail_task_ext *x)
 		x->piece[i].mr->tasks++;
 }
 
-/* Returns the index of the entry that contains byte off. */
+/* Returns the index of the entry that contains the byte at offset off of the
+ * task. */
 static uint32_t piece_at(const struct tei_rail_iov *piece, uint32_t n,
 			 uint64_t off)
 {

@@ -69,11 +69,12 @@ int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext,
 /* Holds the regions of all local entries except the first, whose region the
  * task itself holds. rail_done_run releases the regions. */
 void rail_iov_hold(struct tei_rail_task_ext *ext) TEI_REQUIRES(rail_sched_held);
-/* Returns the ranks of the rails for the local memory of byte off of the
- * task. */
+/* Returns the ranks of the rails for the local memory of the byte at offset off
+ * of the task. */
 const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *ext, uint64_t off)
 	TEI_REQUIRES(rail_sched_held);
-/* Sets *local and *remote to the addresses of byte off of the task. */
+/* Sets *local and *remote to the local and remote address of the byte at offset
+ * off of the task. */
 void rail_iov_select(const struct tei_rail_task_ext *ext, uint64_t off,
 		     char **local, uint64_t *remote);
 /* Returns true if the keys of all remote entries in [off, off + len) are known.
@@ -86,8 +87,8 @@ bool rail_iov_keys(struct tei_rail_peer *peer,
  * [addr, addr + alen). */
 bool rail_iov_names(const struct tei_rail_task_ext *ext, uint64_t off,
 		    uint64_t len, uint64_t addr, uint64_t alen);
-/* Returns the number of bytes from byte off of the task that one operation can
- * cover. key: the remote key of byte off. */
+/* Returns how many bytes of the task, from offset off on, one operation can
+ * cover. key: remote key of the byte at offset off. */
 uint64_t rail_iov_fit(const struct tei_rail_task_ext *ext, uint64_t off,
 		      const struct rail_rkey *key, const struct rail *rail);
 ssize_t rail_iov_post(struct rail_lane *lane, struct rail_slice *slice)

@@ -468,7 +468,7 @@ static uint32_t sched_target_gen(struct test_plane *p)
 	return gen;
 }
 
-/* Requests a fence of the current generation, unless one is outstanding. */
+/* Requests a fence of the current generation if no fence is outstanding. */
 static void sched_ask_fence(struct sched_rig *rig, void *arg)
 {
 	uint32_t *asked = arg;

@@ -148,8 +148,8 @@ static void test_select_without_usable_near_remote_takes_far_one(void)
 	struct select_rig *rig = select_begin(1);
 
 	CU_ASSERT_EQUAL(selected(rig, 1, 1), 0);
-	/* neither a remote rail with an outstanding fence nor a closed one is
-	 * selected */
+	/* a remote rail with an outstanding fence is not selected; a closed
+	 * remote rail is not selected */
 	rig->remote[0].fence.state = RAIL_FENCE_WANTED;
 	CU_ASSERT_EQUAL(selected(rig, 2, 1), 3);
 	rig->remote[0].fence.state = RAIL_FENCE_NONE;

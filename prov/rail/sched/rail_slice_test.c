@@ -272,8 +272,7 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 
 /* --- a small task while bulk data is sent -------------------------------- */
 
-/* Keeps one bulk task in progress for each of n peers. Peer 1 is not one of
- * them. */
+/* Keeps one bulk task in progress for each of n peers other than peer 1. */
 static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 {
 	uint32_t i;
@@ -363,8 +362,8 @@ static void test_small_task_waits_for_one_bulk_slice_at_most(void)
 		  SLICE_FAST / 2000 + SLICE_FAST / 4000);
 }
 
-/* Tests that the wait of a small task depends neither on the number of bulk
- * peers nor on how late this host handles completions. */
+/* Tests that a small task does not wait longer if there are more bulk peers, or
+ * if this host handles completions later. */
 static void test_small_task_wait_is_independent_of_bulk_peers(void)
 {
 	uint64_t first = 0;
