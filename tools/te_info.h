@@ -93,13 +93,13 @@ struct info_opts {
 	/* used only in child processes */
 	const char *child;	/* kind of this child, or NULL */
 	const char *rail;	/* name of the rail to use */
-	const char *remote;	/* segment name of the target */
+	const char *remote;	/* name of the segment that is the target */
 };
 
 /* An IP interface with one of its addresses. */
 struct info_net {
 	char name[INFO_NAME];
-	char address[INFO_ADDR];	/* IP address, or "" */
+	char address[INFO_ADDR];	/* IP address of the interface, or "" */
 	int family;			/* AF_INET, AF_INET6, or 0 if there is
 					 * no address */
 	unsigned int prefix;		/* prefix length, bits */

@@ -22,8 +22,8 @@
 
 /* Lengths of messages of ZooKeeper's protocol, bytes. */
 #define META_CONNECT	45	/* request that opens a session */
-#define META_CONNECTED	36	/* shortest valid answer to it */
-#define META_LONGEST	64	/* longest valid answer to it */
+#define META_CONNECTED	36	/* shortest valid answer to this request */
+#define META_LONGEST	64	/* longest valid answer to this request */
 #define META_END	12	/* request that closes the session */
 
 /* Waits until the socket is ready for the events, at most until end_ns. Returns

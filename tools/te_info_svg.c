@@ -27,7 +27,7 @@ enum {
 	SVG_NODE_W = 2 * SVG_CHIP_W + SVG_MIDDLE + 2 * 14,
 	SVG_SOCKET_W = SVG_NODE_W + 2 * 14,
 	SVG_FOOT = 64,		/* height of the legend */
-	SVG_COLUMNS = 4,	/* number of sockets in one row */
+	SVG_COLUMNS = 4,	/* most sockets in one row */
 };
 
 struct svg_spot {

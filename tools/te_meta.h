@@ -63,7 +63,8 @@ void meta_help(void);
 
 /* A file or block device that exists, can be read, and has the stated size. */
 struct meta_file {
-	char *path;			/* absolute; freed by meta_check_free */
+	char *path;			/* absolute path of the file; freed by
+					 * meta_check_free */
 	uint64_t length;
 };
 

@@ -44,7 +44,7 @@ struct serve {
 	int answers[2];	       /* a pipe; each probe thread writes a pointer to
 				* its struct probe to it before it ends */
 	uint64_t bodies;       /* size of all request bodies in memory, bytes */
-	uint64_t tick_ns;      /* time of the last run of the periodic duties */
+	uint64_t tick_ns;      /* time at which the periodic duties last ran */
 	unsigned int probes;   /* number of probe threads that are running */
 	bool stopping;
 	struct tei_list sockets; /* all connections, linked by
@@ -83,7 +83,7 @@ struct serve_request {
 	bool watching;
 	int64_t since;
 	uint64_t until_ns;
-	size_t limit; /* largest number of keys in the answer */
+	size_t limit; /* largest number of keys in the answer to the watch */
 };
 
 /* te_meta_request.c: answers a request. arg: the struct serve. The other

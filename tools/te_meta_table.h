@@ -32,7 +32,7 @@ struct table_key {
 				    * version */
 	struct tei_list group;	   /* entry of the list of the lease's keys, or
 				    * of the list of removed keys */
-	struct table_lease *lease; /* NULL if the key has no lease */
+	struct table_lease *lease; /* lease to which the key belongs, or NULL */
 	int64_t version;
 	char *text; /* value of the key, not terminated by a zero byte */
 	size_t len;

@@ -71,7 +71,7 @@ struct tei_topo_nic {
 
 /* One GPU, with the number that the CUDA driver gives it. */
 struct tei_topo_gpu {
-	unsigned int ordinal;	/* N of "cuda:N" */
+	unsigned int ordinal;	/* number N in the location "cuda:N" */
 	struct tei_topo_pci pci;
 };
 
@@ -174,7 +174,7 @@ const char *tei_topo_location(const struct tei_topo *topo, size_t index);
 
 /* Where a location is in the machine. */
 struct tei_topo_place {
-	int numa_node;		/* NUMA node, -1 if unknown */
+	int numa_node;		/* NUMA node of the location, -1 if unknown */
 	char pci[16];		/* PCI address of a GPU, such as "0000:17:00.0",
 				 * or "" */
 };
@@ -267,8 +267,8 @@ enum tei_topo_where_kind {
 /* A parsed location. The struct contains no pointers. */
 struct tei_topo_where {
 	enum tei_topo_where_kind kind;
-	int index;		/* number N of "cpu:N" or "cuda:N", otherwise
-				 * 0 */
+	int index;		/* the number N in "cpu:N" or "cuda:N",
+				 * otherwise 0 */
 	uint64_t page;		/* page size of "segments:…", bytes, a power of
 				 * two; otherwise 0 */
 	unsigned int n_parts;	/* number of parts of "segments:…", at least 1;

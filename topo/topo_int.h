@@ -27,7 +27,8 @@ struct topo_row {
 				 * accessible ones; without NICs that are
 				 * off */
 	int numa_node;		/* NUMA node of the location; -1 if unknown */
-	char pci[16];		/* PCI address of a GPU, or "" */
+	char pci[16];		/* PCI address if the location is a GPU,
+				 * otherwise "" */
 };
 
 /*
@@ -95,7 +96,8 @@ struct topo_spot {
 /* A topology of hwloc. topo_hw_open creates it, and topo_hw_close frees it. If
  * the library was configured with --disable-hwloc, it is empty. */
 struct topo_hw {
-	struct hwloc_topology *t; /* NULL if hwloc failed or is absent */
+	struct hwloc_topology *t; /* the topology; NULL if hwloc has failed or
+				   * is not built in */
 	bool this_system;	/* true if hwloc describes this machine */
 };
 

@@ -21,7 +21,8 @@ struct topo_parse {
 				 * repetitions */
 	size_t n_unknown;	/* number of names for which "base" has no
 				 * NIC */
-	struct topo_quote unknown;	/* the first of these names */
+	struct topo_quote unknown;	/* the first name for which "base" has
+					 * no NIC */
 	bool named[TEI_TOPO_MAX_NICS];	/* true if the matrix names the NIC */
 	bool seen[TEI_TOPO_MAX_NICS];	/* true if the current row already has
 					 * the NIC */

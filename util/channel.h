@@ -48,7 +48,8 @@ struct tei_channel_out {
 					 * finished */
 	uint64_t sent;			/* all messages with lower numbers have
 					 * been sent at least once */
-	uint64_t next;			/* number of the next message */
+	uint64_t next;			/* number that the next new message
+					 * gets */
 };
 
 /* Returns true if number a is below number b. The two may differ by less than
@@ -140,7 +141,8 @@ struct tei_channel_in {
 					 * delivered */
 	uint32_t limit; /* out-of-order messages with numbers below expected +
 			 * limit are kept; limit is a power of 2 */
-	uint32_t nkept;			/* number of out-of-order messages */
+	uint32_t nkept;			/* number of out-of-order messages that
+					 * are kept */
 	void **kept;			/* array of `limit` pointers to
 					 * out-of-order messages; the index is
 					 * the message's number modulo limit.

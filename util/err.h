@@ -16,7 +16,8 @@
 enum tei_code {
 	TEI_OK = 0,
 	TEI_ERR_INVALID = -1,		/* invalid argument */
-	TEI_ERR_TOO_MANY = -2,		/* too many requests */
+	TEI_ERR_TOO_MANY = -2,		/* limit of requests or objects
+					 * reached */
 	TEI_ERR_NOT_REGISTERED = -3,	/* the address is not registered */
 	TEI_ERR_BUSY = -4,		/* a batch or memory is in use */
 	TEI_ERR_NO_DEVICE = -6,		/* no such device */
@@ -46,7 +47,8 @@ enum tei_code {
 /* An error record. It contains no pointers and may be copied. All strings are
  * terminated. */
 struct tei_err {
-	int code;			/* enum tei_code */
+	int code;			/* code of the error, enum tei_code; 0
+					 * if there is none */
 	int prov_errno;			/* error number of the libfabric
 					 * provider, or 0 */
 	uint64_t when_ns;		/* time of the error, CLOCK_MONOTONIC */
@@ -66,11 +68,12 @@ struct tei_err {
 	bool stale;			/* the cached descriptor of the peer
 					 * still lists the range in the member
 					 * `absent` */
-	struct {			/* length 0 means that there is no such
-					 * range */
+	struct {			/* range to which "stale" and the error
+					 * refer; length 0 means that there is
+					 * none */
 		uint64_t addr, length;
-	} absent;			/* range that the peer has not
-					 * registered */
+	} absent;			/* range of the peer's memory that the
+					 * peer has not registered */
 	char hint[TEI_ERR_TEXT];	/* what the user can do, or "" */
 };
 

@@ -12,7 +12,8 @@
 /* A node, embedded in an object of the user. A node filled with zeros is in no
  * heap. A node must not move while it is in a heap. */
 struct tei_heap_node {
-	uint64_t key;			/* constant while in a heap */
+	uint64_t key;			/* sort key; constant while the node is
+					 * in a heap */
 	uint32_t pos;			/* position in the heap's array, counted
 					 * from 1; 0 if the node is not in a
 					 * heap */

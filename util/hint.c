@@ -10,7 +10,8 @@
 /* The hints. If several rows match, the first one is used. The text of a hint
  * has at most 159 bytes. */
 static const struct {
-	int place;		/* enum tei_hint_place or HINT_ANY */
+	int place;		/* place of the error: enum tei_hint_place or
+				 * HINT_ANY */
 	int error;		/* errno, or a TEI_HINT_… value below 0 of
 				 * hint.h */
 	const char *hint;

@@ -43,7 +43,8 @@
 struct TEI_CAPABILITY tei_mutex {
 	pthread_mutex_t m;
 #ifdef TEI_DEBUG
-	pthread_t owner;	/* valid only if held is true */
+	pthread_t owner;	/* thread that holds the mutex; valid only if
+				 * held is true */
 	bool held;		/* true if a thread holds the mutex */
 #endif
 };

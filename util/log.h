@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum tei_log_level {
-	TEI_LOG_ERROR,		/* a request was not carried out */
+	TEI_LOG_ERROR,		/* a request or another operation has failed */
 	TEI_LOG_WARN,		/* a request was carried out, but differently or
 				 * at a cost */
 	TEI_LOG_INFO,		/* what the library uses: routes, providers,
@@ -60,8 +60,8 @@ int tei_log_set(tei_log_fn fn, void *arg);
  * it.
  */
 struct tei_log_limit {
-	uint64_t window_start_ns;	/* start of the current second,
-					 * atomic */
+	uint64_t window_start_ns;	/* time at which the current second
+					 * began, ns, atomic */
 	uint32_t lines;			/* number of lines since
 					 * window_start_ns, atomic */
 	uint32_t left_out;		/* number of lines left out since the
@@ -93,12 +93,12 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 struct tei_log_repeat {
 	bool busy;			/* spin lock that guards the other
 					 * members; atomic */
-	struct tei_log_limit limit;	/* limit of different lines per
-					 * second */
+	struct tei_log_limit limit;	/* limit for the number of different
+					 * lines per second */
 	uint64_t pause_max_ns;		/* longest pause between two identical
 					 * lines; 0 means 10 minutes; atomic */
 	struct tei_log_text {
-		uint64_t text;		/* hash of the line */
+		uint64_t text;		/* hash of the text of the line */
 		uint64_t next_ns;	/* earliest time at which an identical
 					 * line is logged again; 0 if the entry
 					 * is unused */

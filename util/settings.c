@@ -480,7 +480,7 @@ static int settings_check(struct tei_settings *s, struct tei_err *err)
  * process. */
 static void settings_log_once(void)
 {
-	static bool logged;		/* atomic */
+	static bool logged;		/* atomic; true after the first call */
 
 	if (!__atomic_exchange_n(&logged, true, __ATOMIC_RELAXED))
 		tei_settings_log_unknown();

@@ -160,10 +160,11 @@ struct tei_settings_store {
 					 * session timeout, ms */
 	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE: file with
 					      * user:password for ZooKeeper */
-	char redis_user[256];		     /* MC_REDIS_USERNAME: "" means the
+	char redis_user[256];		     /* MC_REDIS_USERNAME: user of the
+					      * Redis server; "" means the
 					      * default user */
-	char redis_password[1024];	/* MC_REDIS_PASSWORD: must never be
-					 * shown */
+	char redis_password[1024];	/* MC_REDIS_PASSWORD: password of the
+					 * Redis server; never shown */
 	uint32_t redis_db;		/* MC_REDIS_DB_INDEX: number of the
 					 * Redis database */
 	char etcd_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ETCD_AUTH_FILE: file
@@ -249,7 +250,8 @@ enum tei_setting_type {
 	TEI_SETTING_SIZE,		/* uint64_t; the text may end with a
 					 * suffix such as K */
 	TEI_SETTING_INT,
-	TEI_SETTING_BOOL,		/* 0/1, true/false, yes/no, on/off */
+	TEI_SETTING_BOOL,		/* bool; texts: 0/1, true/false, yes/no,
+					 * on/off */
 	TEI_SETTING_STRING,
 };
 

@@ -259,8 +259,8 @@ static void test_strings_are_bounded(void)
 		text[rows[i].max] = '\0';
 		if (!strcmp(rows[i].name, "MC_LOG_LEVEL") ||
 		    !strcmp(rows[i].name, "MOONRAIL_DATA_PORTS"))
-			continue;	/* these two settings accept only
-					 * certain texts */
+			continue;	/* any other text is invalid for these
+					 * two settings */
 		CU_ASSERT_EQUAL(settings_load_with(rows[i].name, text, &t), 0);
 		tei_settings_value(&t.s, &rows[i], shown, sizeof(shown));
 		CU_ASSERT_STRING_EQUAL(shown, text);

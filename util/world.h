@@ -47,7 +47,8 @@ struct tei_loop_sleep {
 					 * so at least 1 */
 	bool sleep;			/* if false, the next step follows at
 					 * once */
-	uint64_t ns;			/* longest duration of the sleep, ns */
+	uint64_t ns;			/* longest duration of the requested
+					 * sleep, ns */
 
 	/* result, written by the world before the next step if "sleep" was
 	 * true */
@@ -64,7 +65,7 @@ struct tei_loop_sleep {
 
 enum tei_loop_next {
 	TEI_LOOP_CONTINUE,
-	TEI_LOOP_END,			/* the loop ends: step is not called
+	TEI_LOOP_END,			/* the loop ends, and step is not called
 					 * again */
 };
 
@@ -117,7 +118,7 @@ struct tei_tcp_state {
 	bool has_window;		/* true if snd_wnd is known */
 	uint32_t unacked;		/* number of packets sent and not
 					 * acknowledged */
-	uint32_t notsent_bytes;		/* bytes in the send queue */
+	uint32_t notsent_bytes;		/* number of bytes in the send queue */
 	uint32_t retransmits;		/* number of consecutive retransmission
 					 * timeouts */
 	uint32_t probes;		/* number of unanswered window probes */
@@ -131,7 +132,8 @@ struct tei_tcp_state {
 enum tei_net_answer {
 	TEI_NET_SILENT,			/* no answer in time, or an error other
 					 * than a refusal */
-	TEI_NET_REFUSED,		/* no process listens at the address */
+	TEI_NET_REFUSED,		/* the connection was refused: no
+					 * process listens at the address */
 	TEI_NET_ACCEPTED,
 };
 
@@ -139,7 +141,7 @@ enum tei_net_answer {
 enum tei_net_bind {
 	TEI_NET_BIND_FREE,		/* the address can be used, or it is
 					 * unknown whether it can */
-	TEI_NET_BIND_BUSY,		/* the port is in use */
+	TEI_NET_BIND_BUSY,		/* another socket uses the port */
 	TEI_NET_BIND_ABSENT,		/* the host does not have the address */
 };
 

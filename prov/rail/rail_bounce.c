@@ -30,7 +30,8 @@ struct tei_rail_bounce_slab {
 					 * tei_rail_bounces.slabs */
 	char *mem;			/* mapped memory of the slab */
 	uint64_t size;
-	int kind;			/* kind of all blocks of the slab */
+	int kind;			/* kind of all blocks of the slab, which
+					 * is the index of their size */
 	uint64_t blocks[];
 };
 

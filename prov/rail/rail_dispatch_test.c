@@ -37,7 +37,8 @@
 
 
 #define MSG_GOOD	UINT64_C(0x60060d)	/* incarnation of the peer that
-						 * behaves well */
+						 * must be served whatever other
+						 * peers send */
 #define MSG_FUZZ	UINT64_C(0xf022)
 #define MSG_PEERS	8			/* value of MOONRAIL_MAX_PEERS
 						 * in these tests */
@@ -238,7 +239,7 @@ static void msg_put_note(struct msg_rig *rig, struct rail_wire *w, uint64_t src)
 	rail_wire_put(w, number, 8);	/* number of the oldest notification
 					 * that the sender still holds */
 	rail_wire_put(w, number, 8);
-	rail_wire_put(w, number, 8);	/* turn */
+	rail_wire_put(w, number, 8);	/* turn, the number of this message */
 	rail_wire_put(w, 4, 4);
 	rail_wire_put(w, 4, 4);
 	rail_wire_put(w, 0, 4);
@@ -436,7 +437,8 @@ static void test_a_wrong_header_is_refused(void)
 		msg_arrive(&rig, buf, len);
 	}
 	memcpy(buf, good, len);
-	msg_set_number(buf, 16, 0, 8);	/* removes the sender's incarnation */
+	msg_set_number(buf, 16, 0, 8);	/* sets the sender's incarnation to 0,
+					 * which is invalid */
 	msg_arrive(&rig, buf, len);
 	msg_set_number(buf, 16, rig.plane.dp->incarnation, 8);
 	msg_arrive(&rig, buf, len);	/* sends the message with this process
@@ -1008,8 +1010,8 @@ static void test_hostile_atomics_change_nothing(void)
 	static uint64_t mem[1024] __attribute__((aligned(4096)));
 	uint64_t at = (uintptr_t)mem, end = (uintptr_t)(mem + 512);
 	const uint64_t bad[][4] = {
-		{ 0, TEI_ATOMIC_ADD, 8, at },	/* sequence number 0 is
-						 * invalid */
+		{ 0, TEI_ATOMIC_ADD, 8, at },	/* refused, because sequence
+						 * number 0 is invalid */
 		{ 1, 0, 8, at }, { 2, 4, 8, at }, { 3, 255, 8, at },
 		{ 4, TEI_ATOMIC_ADD, 0, at }, { 5, TEI_ATOMIC_ADD, 1, at },
 		{ 6, TEI_ATOMIC_ADD, 16, at }, { 7, TEI_ATOMIC_ADD, 255, at },

@@ -99,14 +99,15 @@ struct progress {
 	struct rail_drive drive;
 	struct rail_drive targets;	/* how often callers poll the rx
 					 * lanes */
-	uint64_t trust_ns;		/* longest sleep while callers poll */
+	uint64_t trust_ns;		/* longest sleep while callers poll,
+					 * ns */
 	uint64_t active_ns;		/* time of the last activity of tx
 					 * lanes */
 	uint64_t target_ns;		/* time of the last activity of rx
 					 * lanes */
 	uint32_t turns;			/* number of calls of progress_lanes */
-	uint64_t spin_ns;		/* how long the thread spins after
-					 * target_ns */
+	uint64_t spin_ns;		/* how long the thread spins after the
+					 * time target_ns, ns */
 	uint64_t stirred_ns;		/* time of the last wake-up, submission
 					 * or live task */
 	uint64_t seen_ns;		/* time at which the last iteration
@@ -123,15 +124,17 @@ struct progress {
 					 * time served_ns */
 	uint64_t cloexec_ns;		/* time of the last check for new file
 					 * descriptors */
-	uint64_t cloexec_wait_ns;	/* pause before the next check */
+	uint64_t cloexec_wait_ns;	/* pause before the next search for new
+					 * file descriptors, ns */
 	uint64_t idle_sleep_ns;		/* length of the next sleep if a lane
 					 * has no file descriptor */
 	uint64_t retry_sleep_ns;	/* length of the next sleep before
 					 * posting is tried again; 0 if there
 					 * was no such sleep since the last
 					 * event */
-	bool slept;			/* the last step has requested a
-					 * sleep */
+	bool slept;			/* the last step has requested a sleep,
+					 * whose result is in the argument of
+					 * the next step */
 	int ntargets;			/* number of rx lanes in fds, from
 					 * PROGRESS_LANES on */
 	struct pollfd fds[PROGRESS_MAX_FDS];	/* file descriptors to sleep on:

@@ -31,10 +31,10 @@ struct rail_shim {
 	_Atomic uint32_t late;		/* number of registrations that were
 					 * closed only after their lane was
 					 * closed */
-	_Atomic uint32_t mapped;	/* number of raw keys that are mapped
-					 * now */
-	_Atomic uint32_t maps;		/* number of raw keys that were mapped
-					 * so far */
+	_Atomic uint32_t mapped;	/* number of raw keys of peers that are
+					 * mapped now */
+	_Atomic uint32_t maps;		/* number of raw keys of peers that were
+					 * mapped so far */
 	_Atomic uint32_t bad_maps;	/* number of refused attempts to map a
 					 * raw key that no shim has issued */
 

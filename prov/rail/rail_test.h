@@ -56,8 +56,8 @@ extern const struct tei_test_case rail_wire_cases[];
  * test_plane_open. */
 struct test_plane {
 	struct tei_settings settings;
-	const struct tei_secret *secret;	/* NULL if the planes have no
-						 * secret */
+	const struct tei_secret *secret;	/* secret of the plane; NULL if
+						 * it has none */
 	struct tei_rail_dp *dp;
 	bool reports;			/* value of attr.reports: true if the
 					 * plane reports to its peers how many
@@ -127,8 +127,9 @@ struct test_task {
 	uint32_t order;			/* number of tasks that ended before
 					 * this task */
 	enum tei_rail_end end;
-	int code;			/* code of the error, or 0 */
-	char hint[TEI_ERR_TEXT];	/* hint of the error, or "" */
+	int code;			/* code of the error with which the task
+					 * ended, or 0 */
+	char hint[TEI_ERR_TEXT];	/* hint of this error, or "" */
 	char poison;			/* byte with which the source is filled
 					 * when the task ends; if 0, the source
 					 * is not filled */

@@ -31,7 +31,8 @@ struct tei_rail_addr {
 	uint32_t protocol;		/* protocol of the endpoint,
 					 * FI_PROTO_… */
 	uint32_t protocol_version;
-	uint32_t addr_format;		/* format of bytes: FI_SOCKADDR_IN, … */
+	uint32_t addr_format;		/* format of the address in "bytes":
+					 * FI_SOCKADDR_IN, … */
 	uint32_t len;			/* number of used bytes in "bytes" */
 	uint8_t bytes[TEI_RAIL_ADDR_MAX];
 };

@@ -71,8 +71,8 @@ struct tei_rail_bounce {
 					 * the owner of the pool has taken the
 					 * block, the owner may use this
 					 * member */
-	char *mem;			/* constant */
-	uint64_t size;			/* constant; bytes of mem */
+	char *mem;			/* memory of the block; constant */
+	uint64_t size;			/* size of mem, bytes; constant */
 	int kind;			/* constant; index of the size, or
 					 * TEI_RAIL_BOUNCE_SEPARATE */
 	/* memory that the owner of the pool may use, initially 0; its size is
@@ -95,16 +95,18 @@ struct tei_rail_bounces {
 	struct tei_list idle[TEI_RAIL_BOUNCE_SIZES]; /* free blocks by size,
 						      * linked by
 						      * tei_rail_bounce.link */
-	uint32_t nslabs[TEI_RAIL_BOUNCE_SIZES]; /* number of slabs for each size
-						 * of blocks */
+	uint32_t nslabs[TEI_RAIL_BOUNCE_SIZES]; /* number of slabs with blocks
+						 * of each size */
 	struct tei_list slabs;
 	struct tei_list separate;	/* idle separate blocks, most recently
 					 * used first, linked by
 					 * tei_rail_bounce.link */
-	uint64_t separate_bytes;	/* bytes of the blocks in separate */
+	uint64_t separate_bytes;	/* total size of the blocks in the list
+					 * separate */
 	struct tei_list dirty;		/* dirty blocks, linked by
 					 * tei_rail_bounce.link */
-	uint64_t dirty_bytes;		/* bytes of the blocks in dirty */
+	uint64_t dirty_bytes;		/* total size of the blocks in the list
+					 * dirty */
 	uint64_t dirty_ns;		/* time at which a dirty block was last
 					 * taken from the list, ns */
 	uint32_t in_use;		/* number of blocks that the owner has

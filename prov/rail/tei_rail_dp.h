@@ -59,14 +59,14 @@ struct tei_rail_ops {
 };
 
 struct tei_rail_dp_attr {
-	const struct tei_settings *settings;	/* must outlive the
+	const struct tei_settings *settings;	/* settings; must outlive the
 						 * data plane */
-	const struct tei_rail_ops *ops;		/* must outlive the
+	const struct tei_rail_ops *ops;		/* callbacks; must outlive the
 						 * data plane */
 	void *arg;				/* first argument of the
 						 * callbacks in ops */
-	const char *name;			/* name of this process;
-						 * copied */
+	const char *name;			/* name of this process; copied
+						 * by tei_rail_dp_open */
 	uint64_t incarnation;			/* incarnation of this
 						 * process, not 0 */
 	const struct tei_secret *secret;	/* secret that signs the
@@ -195,9 +195,11 @@ struct tei_rail_desc {
 	char pci[32];			/* PCI address such as "0000:81:00.0",
 					 * or "" if unknown */
 	char fabric[64];
-	int numa;			/* NUMA node, -1 unknown */
-	uint64_t speed_bps;		/* link speed, bits/s, 0 unknown */
-	struct tei_rail_addr addr;	/* current address of its rx lane */
+	int numa;			/* NUMA node of the NIC, -1 if
+					 * unknown */
+	uint64_t speed_bps;		/* link speed, bits/s; 0 if unknown */
+	struct tei_rail_addr addr;	/* current address of the rail's rx
+					 * lane */
 	/* address to publish: the contact address if this process listens at
 	 * it, otherwise the same as addr. On IP networks this process listens
 	 * at the contact address as long as the rail exists */
@@ -220,11 +222,13 @@ enum tei_rail_state {
 };
 
 struct tei_rail_stats {
-	uint32_t state;			/* enum te_rail_state of moonrail.h */
+	uint32_t state;			/* state of the rail, enum te_rail_state
+					 * of moonrail.h */
 	uint32_t lanes;
 	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
 	uint64_t inflight_bytes, inflight_max, window;
-	double rate;			/* service rate, bytes/s */
+	double rate;			/* measured rate at which the rail moves
+					 * data, bytes/s */
 	uint64_t state_changes;
 };
 int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,

@@ -38,18 +38,21 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 
 /* How a rail accesses registered memory. */
 enum tei_rail_way {
-	TEI_RAIL_WAY_HOST,		/* host memory */
-	TEI_RAIL_WAY_DMABUF,		/* GPU memory through a dma-buf */
-	TEI_RAIL_WAY_PEER,		/* GPU memory through its
-					 * address (peer memory) */
+	TEI_RAIL_WAY_HOST,		/* the memory is host memory */
+	TEI_RAIL_WAY_DMABUF,		/* the memory is GPU memory, which the
+					 * rail accesses through a dma-buf */
+	TEI_RAIL_WAY_PEER,		/* the memory is GPU memory, which the
+					 * rail accesses through its address
+					 * (peer memory) */
 };
 const char *tei_rail_way_name(enum tei_rail_way way);
 
 /* The GPU that registered memory belongs to, and the dma-buf that exports the
  * memory. */
 struct tei_rail_device {
-	int cuda;			/* CUDA ordinal */
-	int dmabuf;			/* dma-buf file descriptor, or -1 */
+	int cuda;			/* CUDA ordinal of the GPU */
+	int dmabuf;			/* file descriptor of the dma-buf, or -1
+					 * if there is none */
 	uint64_t offset;		/* offset of the region in the dma-buf,
 					 * bytes */
 };

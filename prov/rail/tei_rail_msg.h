@@ -12,11 +12,13 @@
 #include "util/err.h"
 #include "util/list.h"
 
-#define TEI_RAIL_NOTIFY_MAX	1048576	/* bytes of name and text together */
+#define TEI_RAIL_NOTIFY_MAX	1048576	/* largest size of name and text
+					 * together, bytes */
 
 /* A notification that was received, or that this process sends to itself. */
 struct tei_rail_notification {
-	struct tei_list link;		/* list entry for the owner's use */
+	struct tei_list link;		/* entry of a list; for the owner's
+					 * use */
 	char *name, *msg;		/* two zero-terminated strings, each
 					 * allocated separately, so that the
 					 * owner can free() them */
@@ -104,7 +106,8 @@ void tei_rail_notify_stop(struct tei_rail_dp *dp);
 /* A received user message. It is valid from ops->message until
  * tei_rail_message_free. */
 struct tei_rail_message {
-	struct tei_list link;		/* list entry for the owner's use */
+	struct tei_list link;		/* entry of a list; for the owner's
+					 * use */
 	struct tei_rail_peer *peer;	/* the sender; the message holds a
 					 * reference to it */
 	uint32_t len;

@@ -80,7 +80,7 @@ struct tei_rail_path_info {
 					 * rx lane */
 	char remote_rail[64];
 	char remote_address[96];
-	int numa;			/* NUMA node of the local rail, -1
+	int numa;			/* NUMA node of the local rail, -1 if
 					 * unknown */
 	uint8_t rank;			/* rank of the local rail for the
 					 * memory, enum tei_topo_rank */
@@ -98,15 +98,16 @@ size_t tei_rail_peer_routes(struct tei_rail_peer *peer,
 			    struct tei_rail_path_info out[TEI_RAIL_MAX]);
 
 enum tei_rail_peer_condition {
-	TEI_RAIL_PEER_NEW,		/* has not answered yet */
+	TEI_RAIL_PEER_NEW,		/* the peer has not answered yet */
 	TEI_RAIL_PEER_READY,
-	TEI_RAIL_PEER_FENCING,		/* waits for a fence */
+	TEI_RAIL_PEER_FENCING,		/* a fence of the peer is outstanding */
 	TEI_RAIL_PEER_GONE,
 };
 
 /* Counters of a peer since it was created. */
 struct tei_rail_peer_stats {
-	uint64_t tx_bytes, rx_bytes;	/* bytes of completed slices */
+	uint64_t tx_bytes, rx_bytes;	/* bytes that completed slices have
+					 * written and read */
 	uint64_t completed, failed, unfenced, canceled;	/* number of tasks that
 							 * have ended in each of
 							 * these ways */
@@ -135,7 +136,7 @@ struct tei_rail_served {
 	uint64_t incarnation;
 	uint64_t tx_bytes, rx_bytes;	/* bytes that the peer has written, and
 					 * bytes that it has read */
-	uint64_t ns;			/* time of the last report */
+	uint64_t ns;			/* time of the last report, ns */
 };
 /* Fills the array "out" with at most "room" elements. The peers are sorted by
  * the time of their last message, newest first. Returns the number of peers

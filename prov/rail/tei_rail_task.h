@@ -29,8 +29,9 @@ struct tei_rail_iov {
  * tei_rail_submit the data plane owns it, and frees it after ops->task_done. */
 struct tei_rail_task_ext {
 	/* set by the caller */
-	uint32_t atomic;		/* enum tei_atomic_op; 0 means
-					 * scatter/gather */
+	uint32_t atomic;		/* operation of an atomic, enum
+					 * tei_atomic_op; 0 for a scatter/gather
+					 * request */
 	uint32_t nlocal, nremote;	/* number of local and remote iov
 					 * entries; both are 0 for an atomic */
 	uint64_t operand, compare;	/* operand, and value to compare with,
@@ -116,7 +117,8 @@ struct tei_rail_task {
 					 * "local", or NULL */
 	uint64_t cut;			/* number of bytes that were cut into
 					 * slices */
-	uint64_t progress_ns;		/* time of the last progress */
+	uint64_t progress_ns;		/* time of the task's last progress,
+					 * ns */
 	uint64_t ahead_ns;		/* time of the last progress of an
 					 * earlier task of the peer that has
 					 * ended; 0 if there is no such task */
@@ -124,8 +126,9 @@ struct tei_rail_task {
 					 * have not ended yet */
 	bool keys_checked;		/* true if the keys of the whole target
 					 * range are known */
-	bool unfenced;			/* a slice was dropped
-					 * without a fence */
+	bool unfenced;			/* a slice of the task was dropped
+					 * without a fence, so that its bytes
+					 * may still land */
 	uint8_t complete_wanted;	/* how the task will end when its slices
 					 * have completed: 1 + enum
 					 * tei_rail_end, or 0 if this is not

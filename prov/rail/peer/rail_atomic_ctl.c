@@ -49,7 +49,7 @@
 /* An entry of the target's table of received atomics. It holds the atomic with
  * one number. */
 struct rail_atomic_slot {
-	uint64_t seq; /* number of the atomic; 0 if there is none yet */
+	uint64_t seq; /* number of the atomic; 0 if the entry is unused */
 	uint64_t addr, operand, compare;
 	uint64_t old;
 	int32_t code;

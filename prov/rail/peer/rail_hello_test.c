@@ -29,7 +29,7 @@
 /* Largest number of iterations in a test. In this time the address is resolved
  * several times, once a second. */
 #define HELLO_LOOKED	2000
-#define HELLO_NOBODY	1	/* number of a port at which no rail listens */
+#define HELLO_NOBODY	1	/* port at which no rail listens */
 
 /* Sets the address of the peer's only rail to an address at which nothing
  * listens, and its lane generation to the previous one. */
@@ -39,7 +39,8 @@ static void hello_moved(struct tei_rail_peer *p)
 
 	rail_sched_enter(p->dp);
 	at->sin_port = htons(HELLO_NOBODY);
-	p->addrs.ncontacts = 0; /* the peer has no contact lanes */
+	p->addrs.ncontacts = 0; /* removes the contact addresses, so that hellos
+				 * go only to the address of the rail */
 	p->remotes[0].gen--;
 	p->remotes[0].serial = ++p->serial;
 	p->hello.table_seen = 0;
@@ -95,10 +96,11 @@ static void hello_turns(struct test_pair *pair, struct test_task *t,
 
 /* What a plane knows about the address of the other plane. */
 enum hello_knows {
-	HELLO_MOVED,  /* an address at which nothing listens */
-	HELLO_AWAY,   /* no address: the other plane's rail is being opened
-		       * again */
-	HELLO_CLOSED, /* no address: the other plane's rail is closed */
+	HELLO_MOVED,  /* the plane knows an address at which nothing listens */
+	HELLO_AWAY,   /* the plane knows no address, because the other plane is
+		       * opening its rail again */
+	HELLO_CLOSED, /* the plane knows no address, because the other plane has
+		       * closed its rail */
 };
 
 /* Makes both planes lose the other plane's address. Checks that a write

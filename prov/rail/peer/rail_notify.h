@@ -92,7 +92,8 @@ struct tei_rail_outgoing {
 					 * of its bytes was sent */
 	uint32_t sent;			/* number of bytes sent; note_go_back
 					 * reduces it */
-	uint32_t acked;			/* number of bytes acknowledged */
+	uint32_t acked;			/* number of bytes that the receiver has
+					 * acknowledged */
 	bool whole;			/* true if the last byte has been
 					 * sent */
 	uint32_t wholes;		/* number of times that the last byte

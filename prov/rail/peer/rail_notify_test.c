@@ -963,8 +963,9 @@ static void test_malformed_fragments_do_nothing(void)
 	/* in the next two cases, name_len + msg_len overflows 32 bits */
 	f[n++].name_len = UINT32_MAX;
 	f[n++].msg_len = UINT32_MAX - 2;
-	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2; /* name_len + msg_len is one
-						   * byte too large */
+	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2; /* the length name_len +
+						   * msg_len is one byte above
+						   * the limit */
 	f[n++].offset = 1;			  /* the fragment ends beyond
 						   * the end of the
 						   * notification */
@@ -981,7 +982,8 @@ static void test_malformed_fragments_do_nothing(void)
 	f[n++].fill = 0;
 	f[n++].stream = 0;
 	f[n++].base = 0;
-	f[n++].base = 2; /* base is above the number of the notification */
+	f[n++].base = 2; /* base must not be above the number of the
+			  * notification */
 	f[n++].number = 0;
 	f[n++].session ^= 1;
 	f[n].n = 0; /* the fragment contains no byte */

@@ -71,7 +71,7 @@ enum rail_fence_event {
 struct rail_fence_args {
 	uint32_t gen;	  /* lane generation of the remote rail */
 	uint32_t tries;	  /* number of FENCE messages sent so far */
-	uint64_t next_ns; /* time of the next FENCE */
+	uint64_t next_ns; /* time at which FENCE must be sent again, ns */
 	uint64_t now;
 	struct rail_done *done; /* collects the tasks that end */
 };
@@ -144,7 +144,7 @@ enum rail_fence_reaction {
 	RAIL_FENCE_UNDEFINED,  /* the transition table has no entry for this
 				* state and event: a bug */
 	RAIL_FENCE_TRANSITION, /* the state changes, or an action runs */
-	RAIL_FENCE_IGNORED,    /* the event has no meaning in this state */
+	RAIL_FENCE_IGNORED,    /* the event has no effect in this state */
 	RAIL_FENCE_IMPOSSIBLE, /* the event cannot occur in this state; it is
 				* logged */
 };

@@ -194,9 +194,9 @@ uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
 /* The queue from which the next slice comes. */
 enum rail_pick_source {
 	RAIL_PICK_NONE,
-	RAIL_PICK_RETRY,	/* a slice of the retry list */
-	RAIL_PICK_SMALL,	/* a small request */
-	RAIL_PICK_BULK,		/* a bulk request */
+	RAIL_PICK_RETRY,	/* a slice of the retry list is posted again */
+	RAIL_PICK_SMALL,	/* a slice is cut from a small request */
+	RAIL_PICK_BULK,		/* a slice is cut from a bulk request */
 };
 
 /*

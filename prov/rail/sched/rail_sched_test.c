@@ -33,7 +33,8 @@ struct sched_rig {
 	struct test_plane from, to;
 	struct tei_rail_peer *peer;	/* the peer object in the plane "from"
 					 * that represents the plane "to" */
-	char *src, *dst;		/* registered memory, SCHED_BIG bytes
+	char *src, *dst;		/* registered memory of the planes
+					 * "from" and "to", SCHED_BIG bytes
 					 * each */
 };
 
@@ -516,7 +517,8 @@ struct sched_dereg {
 	struct tei_rail_dp *dp;
 	void *mem;
 	int ret;
-	bool done;			/* atomic: the thread has finished */
+	bool done;			/* atomic: true when the thread has
+					 * finished */
 	bool started;
 	pthread_t thread;
 };
