@@ -225,8 +225,9 @@ static void alloc_unmap(struct engine_alloc *a)
 	munmap(a->base, a->span);
 }
 
-/* Binds the memory to the node and populates its pages. Returns 0 or an
- * errno. */
+/* Binds the memory to the node, unless node is -1, and populates its pages. If
+ * "strict" is false, pages may be on other nodes when the node is full. Returns
+ * 0 or an errno. */
 static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 {
 	unsigned long mask[16] = { 0 };

@@ -196,8 +196,9 @@ void engine_devices_changed(void *arg);
 /* Copies the library's struct, which has len bytes, to the caller's struct of
  * "size" bytes. Fills the rest of the caller's struct with 0. */
 void engine_out(void *out, size_t size, const void *ours, size_t len);
-/* Converts an error record to the caller's te_error of "size" bytes. If "in" is
- * NULL, writes a record with code 0. */
+/* Converts an error record to the caller's te_error of "size" bytes. "flags"
+ * are bits TE_ERROR_… that are set in addition. If "in" is NULL, writes a
+ * record with code 0. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,
 		      struct te_error *out, size_t size);
 

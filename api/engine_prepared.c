@@ -38,8 +38,8 @@ struct engine_prepared {
 	uint32_t n;
 
 	struct tei_mutex lock;	    /* leaf; guards desc */
-	/* descriptor whose buffers contain all pieces, with one reference;
-	 * NULL: the target is the own segment */
+	/* descriptor that lists the remote ranges of all pieces, with one
+	 * reference; NULL: the target is the own segment */
 	struct tei_meta_desc *desc;
 
 	struct te_piece piece[]; /* the n pieces; do not change */
@@ -251,8 +251,9 @@ static int prepared_check_form(uint32_t opcode, const struct te_piece *p,
 	return 0;
 }
 
-/* Checks that the local memory of the pieces is registered. Returns 0, or 3
- * after storing the error record. e->segments must be held for reading. */
+/* Checks that the local memory of the pieces is registered host memory. Returns
+ * 0, or the code of the public call after storing the error record. e->segments
+ * must be held for reading. */
 static int subset_check_local(struct engine *e, const char *call,
 			      const struct prepared_subset *s)
 {

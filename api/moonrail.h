@@ -22,7 +22,8 @@
 extern "C" {
 #endif
 
-/* All other symbols of the library are hidden. */
+/* exports the functions declared below; all other symbols of the library are
+ * hidden */
 #pragma GCC visibility push(default)
 
 #define TE_VERSION_MAJOR 0
@@ -180,7 +181,7 @@ int te_wait_task(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 int te_wait_batch(transfer_engine_t engine, batch_id_t batch_id,
 		  int64_t timeout_us, struct transfer_status *status);
 
-/* Maximum number of batches of te_wait_any. */
+/* Maximum number of batches in one call of te_wait_any. */
 #define TE_WAIT_MAX 4096
 
 /*
@@ -197,8 +198,8 @@ int te_wait_any(transfer_engine_t engine, const batch_id_t *batch_ids,
 		size_t count, int64_t timeout_us, size_t *index,
 		struct transfer_status *status);
 
-/* Fills *status for a whole batch as te_wait_batch does, without waiting.
- * Returns 0, or 1 if the batch does not exist or has no tasks. */
+/* Fills in *status for a whole batch as te_wait_batch does, but without
+ * waiting. Returns 0, or 1 if the batch does not exist or has no tasks. */
 int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
 		    struct transfer_status *status);
 
@@ -212,7 +213,7 @@ int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
  */
 int te_event_fd(transfer_engine_t engine);
 
-/* An ended batch: every task submitted to it so far is terminal. */
+/* A batch that has ended: every task submitted to it so far is terminal. */
 struct te_ended {
 	batch_id_t batch_id;
 	int32_t status; /* STATUS_…, as te_batch_status reports
@@ -220,7 +221,7 @@ struct te_ended {
 	uint32_t reserved;
 	uint64_t transferred_bytes;
 	uint64_t cookie;		/* cookie of the batch's first task */
-	uint64_t tasks;			/* number of the batch's tasks */
+	uint64_t tasks;			/* number of tasks in the batch */
 };
 
 /*
@@ -371,7 +372,7 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
  * of the first byte. Several registrations may have the same label. Fills up to
  * *count elements of elem_size bytes each, then sets *count to the number of
  * registrations. Returns 0, -1 for a stale id or an invalid argument, or -3 if
- * no registration has the label; *count is then unchanged.
+ * no registration has the label. *count is unchanged if the result is not 0.
  */
 int te_segment_find(transfer_engine_t engine, segment_id_t segment_id,
 		    const char *label, struct te_buffer *bufs, size_t elem_size,
@@ -459,12 +460,12 @@ struct te_remote {
  * NICs, or of a NIC and a processor, are not atomic with one another. Therefore
  * all atomics of te_submit on an address are atomic with one another, over any
  * rails and from any processes, and with __atomic builtins (C11 atomics) of the
- * target's own threads. Each is sequentially consistent. Plain transfers to the
- * same address are not atomic with them. Atomics need no support by the
+ * target's own threads. Each atomic is sequentially consistent. Plain transfers
+ * to the same address are not atomic with them. Atomics need no support by the
  * provider and survive the loss of a rail; each may have to wake the target's
- * progress thread. For LOCAL_SEGMENT the calling thread executes them. For
- * another process of this host they use a rail, because the kernel cannot
- * execute them; without a rail te_submit returns 8.
+ * progress thread. The calling thread executes the atomics of LOCAL_SEGMENT.
+ * Atomics for another process of this host use a rail, because the kernel
+ * cannot execute them; without a rail te_submit returns 8.
  *
  * An atomic is executed at most once: it carries a number that the target
  * remembers. Its status is COMPLETED if it was executed, or FAILED if it was
@@ -474,7 +475,8 @@ struct te_remote {
  * TE_ERROR_UNKNOWN of the error record marks every unknown outcome. Code -303
  * in the error record means that the target's version has no atomics.
  *
- * Tasks have no order among one another, nor do the atomics of one batch.
+ * Tasks may be executed in any order. The same is true for the atomics of one
+ * batch.
  */
 struct te_request {
 	uint32_t opcode;		/* enum te_opcode */
@@ -532,11 +534,11 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
  * calling thread drives progress for MOONRAIL_SPIN_US, then sleeps.
  *
  * When the timeout has passed, the call ends the transfer as a deadline does,
- * and returns when it has ended: usually at once, and after the attempts to
- * fence the target (MOONRAIL_FENCE_MS) if it does not answer; file operations
- * of the kernel may take longer. So no byte of the transfer moves after the
- * call has returned, and the caller may reuse the local memory, with two
- * exceptions. (1) If the target could not be fenced, the record of
+ * and returns when it has ended. That is usually at once. If the target does
+ * not answer, it is after the attempts to fence the target (MOONRAIL_FENCE_MS).
+ * File operations of the kernel may take longer. So no byte of the transfer
+ * moves after the call has returned, and the caller may reuse the local memory,
+ * with two exceptions. (1) If the target could not be fenced, the record of
  * te_last_error has TE_ERROR_UNFENCED, and a write may still land at the
  * target. (2) If the engine is destroyed during the call, the local memory may
  * be reused only after destroyTransferEngine has returned.
@@ -736,25 +738,26 @@ int te_prepared_release(transfer_engine_t engine, te_prepared_t list);
 /*
  * Writes the segment descriptor of this engine to buf as a blob, for
  * applications that exchange addresses themselves. Any process, of any byte
- * order, can pass the blob to te_segment_import. It holds the name and
+ * order, can pass the blob to te_segment_import. The blob contains the name and
  * incarnation of the engine, its rails and its remotely accessible buffers, but
  * no memory keys; for GPU memory it only says whether keys exist. *size is the
- * size of buf on input and the size of the blob on output; buf NULL with *size
- * 0 returns the size only. flags must be 0. Returns 0, or -1 for an invalid
- * argument, or if *size is too small; *size is then set to the size needed.
+ * size of buf on input and the size of the blob on output. If buf is NULL and
+ * *size is 0, the call only sets *size. flags must be 0. Returns 0, or -1 for
+ * an invalid argument. Also returns -1 if *size is too small, after setting
+ * *size to the size needed.
  */
 int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 		      size_t *size);
 
 /*
  * Opens the segment that a blob describes, as openSegment opens a segment by
- * its name, but without any communication. The same name has the same id and
- * gets one more reference. The blob of this engine itself opens LOCAL_SEGMENT.
- * A blob that is older than the known descriptor changes nothing. If a task
- * fails because its memory was unregistered after the export, its error record
- * has TE_ERROR_STALE. flags must be 0. Returns 0, or -1 (invalid argument), -2
- * (too many open segments), -104 (no blob, or a damaged one), -202 (the process
- * of the blob has ended).
+ * its name, but without any communication. If a segment with this name is open,
+ * it keeps its id and gets one more reference. The blob of this engine itself
+ * opens LOCAL_SEGMENT. A blob that is older than the known descriptor changes
+ * nothing. If a task fails because its memory was unregistered after the
+ * export, its error record has TE_ERROR_STALE. flags must be 0. Returns 0, or
+ * -1 (invalid argument), -2 (too many open segments), -104 (no blob, or a
+ * damaged one), -202 (the process of the blob has ended).
  */
 int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
 		      uint64_t flags, segment_id_t *id);
@@ -881,8 +884,8 @@ struct te_registration {
  * each with its own location, access and label. Buffers with TE_REG_NESTED are
  * registered after the others, so one call may register a buffer and ranges
  * inside it. elem_size is the size of one element; bytes beyond this library's
- * struct must be 0. Unregistered by te_unregister, or by unregisterLocalMemory
- * unless nested. Returns 0 or a code of registerLocalMemory.
+ * struct must be 0. te_unregister ends a registration; unregisterLocalMemory
+ * ends one that is not nested. Returns 0 or a code of registerLocalMemory.
  */
 int te_register(transfer_engine_t engine, const struct te_registration *entries,
 		size_t elem_size, size_t count);

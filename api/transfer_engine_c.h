@@ -43,7 +43,8 @@
 extern "C" {
 #endif
 
-/* All other symbols of the library are hidden. */
+/* exports the functions declared below; all other symbols of the library are
+ * hidden */
 #pragma GCC visibility push(default)
 
 typedef void *transfer_engine_t;
@@ -90,8 +91,8 @@ typedef struct transfer_request transfer_request_t;
 
 struct transfer_status {
 	int status;			/* STATUS_… */
-	uint64_t transferred_bytes;	/* at least this number of bytes has
-					 * arrived */
+	uint64_t transferred_bytes;	/* lower bound of the number of bytes
+					 * that have arrived */
 };
 typedef struct transfer_status transfer_status_t;
 
@@ -139,8 +140,10 @@ typedef struct segment_desc segment_desc_t;
  * Creates an engine and returns it, or NULL after an error, which is logged.
  * The caller owns the engine and frees it with destroyTransferEngine.
  *
- *	metadata_conn_string	"P2PHANDSHAKE" (no server), or
- *				"zookeeper://host:port[,host:port…][/chroot]"
+ *	metadata_conn_string	"P2PHANDSHAKE" (no server), or the address of a
+ *				metadata server, such as
+ *				"zookeeper://host:port[,host:port…][/chroot]";
+ *				see moonrail(7)
  *	local_server_name	the segment name of this process; with
  *				P2PHANDSHAKE only its host is used, and the name
  *				becomes "host:port" with the port to which the
@@ -159,7 +162,7 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
  * Withdraws the published descriptor, waits for the submitted tasks for at most
  * MC_SLICE_TIMEOUT, stops the engine's threads and frees the engine. Blocks.
  * NULL is ignored. A second call for the same handle is ignored, unless a new
- * engine has got the same address.
+ * engine has been created at the same address.
  */
 void destroyTransferEngine(transfer_engine_t engine);
 
@@ -201,15 +204,16 @@ int uninstallTransport(transfer_engine_t engine, const char *proto);
  */
 segment_id_t openSegment(transfer_engine_t engine, const char *segment_name);
 
-/* Opens a segment as openSegment does, but first fetches its descriptor
- * again. */
+/* Opens a segment as openSegment does, but fetches its descriptor even if it is
+ * in the cache. */
 segment_id_t openSegmentNoCache(transfer_engine_t engine,
 				const char *segment_name);
 
 /*
- * Releases one reference. After the last one the id is stale; tasks in progress
- * continue. Returns 0, or -1 if engine is NULL or stale. If the id is not open,
- * returns 0 and sets the record of te_last_error.
+ * Releases one reference, which openSegment has taken. After the last reference
+ * is released, the id is stale; tasks in progress continue. Returns 0, or -1 if
+ * engine is NULL or stale. If the id is not open, returns 0 and sets the record
+ * of te_last_error.
  */
 int closeSegment(transfer_engine_t engine, segment_id_t segment_id);
 
@@ -285,10 +289,11 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 
 /*
  * Queues requests as submitTransfer does. When all requests of this call are
- * COMPLETED, sends notify_msg to the target of the first request; it arrives at
- * most once. If a request does not complete, or count is 0, nothing is sent.
- * Neither the call nor the status of a task waits for the notification. Also
- * returns 2 if too many notifications are queued for that target.
+ * COMPLETED, sends notify_msg to the target of the first request. The
+ * notification arrives at most once. If a request does not complete, or count
+ * is 0, nothing is sent. Neither the call nor the status of a task waits for
+ * the notification. Also returns 2 if too many notifications are queued for
+ * that target.
  */
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 			     struct transfer_request *entries, size_t count,

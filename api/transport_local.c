@@ -60,7 +60,7 @@ struct local_group {
 	 * code sets this member before it lowers left
 	 */
 	struct tei_err *why;
-	uint32_t n; /* does not change */
+	uint32_t n; /* number of elements of op; does not change */
 	struct tei_local_op op[];
 };
 
@@ -81,8 +81,9 @@ static int local_install(struct engine *e, const char *proto,
 	return 0;
 }
 
-/* Switches copies to other processes off and waits for them. Copies inside this
- * process stay possible. */
+/* Switches copies to other processes off and waits until they have ended. If
+ * some have not ended at until_ns, switches such copies on again and returns an
+ * error. Copies inside this process stay possible. */
 static int local_uninstall(struct engine *e, const char *proto,
 			   uint64_t until_ns, struct tei_err *err)
 {

@@ -200,7 +200,8 @@ static void errors_are_statuses(const std::string &name)
 	CHECK(e.getMetadata()->getSegmentDescByID(UINT64_MAX) == nullptr);
 	CHECK(e.CheckSegmentStatus(99).IsInvalidArgument());
 	CHECK(e.CheckSegmentStatus(s).ok());
-	/* The target refuses a request whose range it has not registered. */
+	/* Checks that a request fails whose range the target has not
+	 * registered. */
 	CHECK(move(e, s, TransferRequest::WRITE, memory.data(),
 		   there + SIZE + (1 << 30), 64,
 		   1) == TransferStatusEnum::FAILED);
@@ -512,8 +513,8 @@ static void filter_selects_the_devices(const std::string &name)
 	two.setAutoDiscover({ .enabled = true, .protocol = "rdma" });
 	CHECK(two.init(P2PHANDSHAKE, HERE) == 0 && two.numContexts() == 1);
 
-	/* A filter that is set after init() applies to the first transport that
-	 * is installed. */
+	/* Checks that a filter which is set after init() applies to the first
+	 * transport that is installed. */
 	three.setAutoDiscover(false);
 	CHECK(three.init(P2PHANDSHAKE, HERE) == 0);
 	std::string address = three.getLocalIpAndPort();
@@ -559,7 +560,8 @@ static void topology_is_text_and_data(const std::string &)
 	CHECK(same.parse(text) == 0 && !same.empty());
 	CHECK(*here.engine.getLocalTopology() == same);
 
-	/* The transports use the topology that the program has set. */
+	/* Checks that the transports use the topology that the program has
+	 * set. */
 	TransferEngine e;
 	CHECK(e.init(P2PHANDSHAKE, HERE) == 0);
 	std::string nic = same.getHcaList().at(0);

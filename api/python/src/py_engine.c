@@ -58,7 +58,8 @@ static const char **handle_settings(PyObject *list, size_t *count)
 	return text;
 }
 
-/* create(metadata, name, ip, port, auto_discover, settings) -> code */
+/* create(metadata, name, ip, port, auto_discover, settings) -> 0 or a negative
+ * code */
 static PyObject *handle_create(struct handle *self, PyObject *args)
 {
 	struct te_engine_options o = { 0 };
@@ -161,7 +162,8 @@ static PyObject *handle_probe(struct handle *self, PyObject *args)
 
 /* --- memory -------------------------------------------------------------- */
 
-/* Reads the arguments (address, size, location, flags, label or None). */
+/* Converts the Python arguments (address, size, location, flags, label or None)
+ * to *r. Returns false with an exception after an error. */
 static bool handle_entry(PyObject *args, struct te_registration *r)
 {
 	uint64_t addr;

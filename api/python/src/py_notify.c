@@ -6,7 +6,7 @@
  * most. */
 #define NOTIFY_FETCH 64
 
-/* notify(segment, name, text) -> code */
+/* notify(segment, name, text) -> 0 or a negative code */
 PyObject *handle_notify(struct handle *self, PyObject *args)
 {
 	notify_msg_t note;
@@ -45,7 +45,8 @@ PyObject *handle_notifications(struct handle *self, PyObject *none)
 	return py_take_notifications(self->engine);
 }
 
-/* notify_binary(segment, name, data) -> code. data has the buffer protocol. */
+/* notify_binary(segment, name, data) -> 0 or a negative code. data is an object
+ * with the buffer protocol. */
 PyObject *handle_notify_binary(struct handle *self, PyObject *args)
 {
 	PyObject *data;

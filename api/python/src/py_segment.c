@@ -53,7 +53,7 @@ PyObject *handle_import_segment(struct handle *self, PyObject *args)
 	return PyLong_FromLong(ret ? ret : id);
 }
 
-/* sync() -> code */
+/* sync() -> 0 or a negative code */
 PyObject *handle_sync(struct handle *self, PyObject *none)
 {
 	int ret;
@@ -63,7 +63,7 @@ PyObject *handle_sync(struct handle *self, PyObject *none)
 	return PyLong_FromLong(ret);
 }
 
-/* warm_up(name) -> code */
+/* warm_up(name) -> 0 or a negative code */
 PyObject *handle_warm_up(struct handle *self, PyObject *args)
 {
 	const char *name;
@@ -126,7 +126,7 @@ PyObject *handle_paths(struct handle *self, PyObject *args)
 
 /* --- waiting for the end of earlier requests ------------------------------ */
 
-/* flush(segment, timeout_us) -> code */
+/* flush(segment, timeout_us) -> 0 or a positive code */
 PyObject *handle_flush(struct handle *self, PyObject *args)
 {
 	long long us;
@@ -138,7 +138,7 @@ PyObject *handle_flush(struct handle *self, PyObject *args)
 	return PyLong_FromLong(ret);
 }
 
-/* drain(timeout_us) -> code */
+/* drain(timeout_us) -> 0 or a positive code */
 PyObject *handle_drain(struct handle *self, PyObject *args)
 {
 	long long us;

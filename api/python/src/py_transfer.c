@@ -36,13 +36,13 @@ static PyObject *batch_call(struct handle *self, PyObject *args, batch_fn call)
 	return PyLong_FromLong(ret);
 }
 
-/* reset_batch(batch) -> code */
+/* reset_batch(batch) -> 0 or a positive code */
 PyObject *handle_reset_batch(struct handle *self, PyObject *args)
 {
 	return batch_call(self, args, te_batch_reset);
 }
 
-/* free_batch(batch) -> code */
+/* free_batch(batch) -> 0 or a positive code */
 PyObject *handle_free_batch(struct handle *self, PyObject *args)
 {
 	return batch_call(self, args, freeBatchID);
@@ -54,13 +54,13 @@ PyObject *handle_batch_fd(struct handle *self, PyObject *args)
 	return batch_call(self, args, te_batch_event_fd);
 }
 
-/* cancel(batch) -> code */
+/* cancel(batch) -> 0 or a positive code */
 PyObject *handle_cancel(struct handle *self, PyObject *args)
 {
 	return batch_call(self, args, te_cancel_batch);
 }
 
-/* limit_batch(batch, timeout_us) -> code */
+/* limit_batch(batch, timeout_us) -> 0 or a positive code */
 PyObject *handle_limit_batch(struct handle *self, PyObject *args)
 {
 	uint64_t batch;
@@ -224,7 +224,8 @@ static void requests_free(struct requests *r)
 	ranges_free(&r->remote);
 }
 
-/* Allocates the arrays for the requests in the list. */
+/* Allocates the arrays for the requests in the list and for their ranges.
+ * Returns -1 after an error. */
 static int requests_room(struct requests *r, PyObject *list)
 {
 	size_t locals = 0, remotes = 0;
