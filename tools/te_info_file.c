@@ -134,8 +134,8 @@ long long info_sysctl(struct info *info, const char *id, const char *name)
 
 	if (value >= 0)
 		return value;
-	/* This file always exists. If it does, /proc/sys can be read, so the
-	 * kernel has no such setting. */
+	/* The file "ostype" exists in each kernel. If this process sees it,
+	 * /proc/sys can be read, so the kernel has no setting "name". */
 	if (err == ENOENT && info_exists(info, "/proc/sys/kernel/ostype"))
 		return INFO_ABSENT;
 	info_unseen(info, id, "/proc/sys/%s: %s", name, strerror(err));

@@ -44,10 +44,10 @@
 /* --- sender -------------------------------------------------------------- */
 
 struct tei_channel_out {
-	uint64_t acked;			/* all messages with lower numbers have
-					 * finished */
-	uint64_t sent;			/* all messages with lower numbers have
-					 * been sent at least once */
+	uint64_t acked;			/* messages with numbers below this one
+					 * have finished */
+	uint64_t sent;			/* messages with numbers below this one
+					 * have been sent at least once */
 	uint64_t next;			/* number that the next new message
 					 * gets */
 };

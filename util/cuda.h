@@ -65,9 +65,9 @@ int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		   struct tei_cuda_mem *out, struct tei_err *err);
 
 /*
- * Makes context the calling thread's current context. A thread that has pushed
- * a context must not push another one before tei_cuda_pop. A thread of the
- * program may be capturing a stream into a graph in the global mode (the
+ * Makes `context` the current CUDA context of the calling thread. A thread that
+ * has pushed a context must not push another one before tei_cuda_pop. A thread
+ * of the program may be capturing a stream into a graph in the global mode (the
  * default) at the same time. Calls between push and pop then still work, and do
  * not invalidate the capture.
  */

@@ -28,10 +28,9 @@ struct tei_heap {
 /* Frees the heap's array. Does not access the nodes. */
 void tei_heap_fini(struct tei_heap *heap);
 
-/*
- * Adds a node, which is in no heap, with the given key. Returns false if memory
- * is short. Cannot fail if a node was removed since the last successful add.
- */
+/* Adds a node, which must not be in a heap yet, with the given key. Returns
+ * false if memory is short. Cannot fail if a node was removed since the last
+ * successful add. */
 bool tei_heap_add(struct tei_heap *heap, struct tei_heap_node *node,
 		  uint64_t key);
 

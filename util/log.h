@@ -25,9 +25,9 @@ enum tei_log_level {
 	TEI_LOG_ERROR,		/* a request or another operation has failed */
 	TEI_LOG_WARN,		/* a request was carried out, but differently or
 				 * at a cost */
-	TEI_LOG_INFO,		/* what the library uses: routes, providers,
-				 * addresses */
-	TEI_LOG_DEBUG,		/* changes of internal states */
+	TEI_LOG_INFO,		/* facts about the routes, providers and
+				 * addresses in use */
+	TEI_LOG_DEBUG,		/* changes of the states of objects */
 };
 
 bool tei_log_enabled(enum tei_log_level level);

@@ -61,7 +61,8 @@ typedef bool (*tei_sieve_busy_fn)(const struct tei_sieve_entry *entry,
 
 void tei_sieve_init(struct tei_sieve *sieve);
 
-/* Adds an entry, which is in no sieve, as the newest one with a clear bit. */
+/* Adds an entry, which must not be in a sieve yet. It becomes the newest entry,
+ * and its bit is clear. */
 void tei_sieve_insert(struct tei_sieve *sieve, struct tei_sieve_entry *entry);
 
 /* Records a hit: the entry was used. */

@@ -26,11 +26,9 @@ static inline void tei_thread_join(pthread_t thread)
 	tei_world->thread_join(thread);
 }
 
-/*
- * Parses a CPU list in the kernel's format, "0-3,8". Returns 0, or
- * TEI_ERR_INVALID for any other text, an empty list or numbers from CPU_SETSIZE
- * on.
- */
+/* Parses a CPU list in the kernel's format, "0-3,8". Returns 0. Returns
+ * TEI_ERR_INVALID if the text has another format, if the list is empty, or if
+ * it contains a number >= CPU_SETSIZE. */
 int tei_cpus_parse(const char *text, cpu_set_t *out);
 
 #endif /* TEI_UTIL_THREAD_H */

@@ -529,8 +529,8 @@ static void test_fuzzed_messages_do_no_harm(void)
 
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
-	/* a reference to this peer prevents that an unauthenticated peer evicts
-	 * it */
+	/* a reference to this peer prevents its eviction by an unauthenticated
+	 * peer */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	for (tei_fuzz_begin(&f, "messages"); tei_fuzz_next(&f, MSG_MUTATIONS);) {

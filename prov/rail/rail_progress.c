@@ -108,8 +108,9 @@ struct progress {
 	uint32_t turns;			/* number of calls of progress_lanes */
 	uint64_t spin_ns;		/* how long the thread spins after the
 					 * time target_ns, ns */
-	uint64_t stirred_ns;		/* time of the last wake-up, submission
-					 * or live task */
+	uint64_t stirred_ns;		/* time of the last wake-up or
+					 * submission, or of the last check that
+					 * found an unfinished task */
 	uint64_t seen_ns;		/* time at which the last iteration
 					 * began */
 	uint64_t slept_ns;		/* time for which the thread was meant
@@ -127,7 +128,7 @@ struct progress {
 	uint64_t cloexec_wait_ns;	/* pause before the next search for new
 					 * file descriptors, ns */
 	uint64_t idle_sleep_ns;		/* length of the next sleep if a lane
-					 * has no file descriptor */
+					 * has no file descriptor, ns */
 	uint64_t retry_sleep_ns;	/* length of the next sleep before
 					 * posting is tried again; 0 if there
 					 * was no such sleep since the last
@@ -638,8 +639,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 		wait = progress_trusted(pr, wait);
 	wait = progress_retry_sleep(pr, wait);
 	if (blind) {
-		/* a lane has no file descriptor to sleep on: poll less and less
-		 * often */
+		/* without a file descriptor of the lane to sleep on, the thread
+		 * polls less and less often */
 		pr->idle_sleep_ns = pr->idle_sleep_ns ?
 				    pr->idle_sleep_ns * 5 / 4 : 20000;
 		if (pr->idle_sleep_ns > 2 * TEI_NS_PER_MS)
@@ -656,8 +657,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 /* Returns true if the thread continues to poll without sleeping. Two periods
  * count: spin_ns after the last activity of rx lanes (target_ns); and, while
  * operations are posted, spin_us after the last activity of any lane
- * (active_ns). A period does not count while callers poll the rx lanes or the
- * tx lanes, respectively. */
+ * (active_ns). The first period does not count while callers poll the rx lanes,
+ * and the second one while callers poll the tx lanes. */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;

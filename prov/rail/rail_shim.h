@@ -10,7 +10,8 @@
 
 #include "prov/rail/rail_test.h"
 
-/* Owned by the test. Must stay valid until the data plane is closed. */
+/* A shim. The test owns the object, which must stay valid until the data plane
+ * is closed. */
 struct rail_shim {
 	/* set by the test, before or after the installation */
 	size_t max_len;		/* size of the largest registration that is
@@ -38,7 +39,7 @@ struct rail_shim {
 	_Atomic uint32_t bad_maps;	/* number of refused attempts to map a
 					 * raw key that no shim has issued */
 
-	/* private */
+	/* used only by rail_shim.c */
 	struct rail *rail;
 	struct fi_ops_mr *real_reg, reg;
 	struct fi_ops *real_domain, domain;

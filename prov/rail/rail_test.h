@@ -83,8 +83,8 @@ void test_plane_close(struct test_plane *p);
 struct tei_rail_notification *test_plane_note(struct test_plane *p);
 void test_plane_release(struct test_plane *p,
 			struct tei_rail_notification *note);
-/* Returns a reference to the peer that stands for `to` in data plane `of`. A
- * failure ends the test. */
+/* Returns a reference to the peer object in plane "of" that represents plane
+ * "to". A failure ends the test. */
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 				      struct test_plane *to);
 

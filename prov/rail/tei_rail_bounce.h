@@ -154,7 +154,8 @@ void tei_rail_bounce_slab_add(struct tei_rail_bounces *b,
 			      struct tei_rail_bounce_slab *slab);
 void tei_rail_bounce_add(struct tei_rail_bounces *b,
 			 struct tei_rail_bounce *block, bool used);
-/* Returns true if tei_rail_bounce_surplus should be called. */
+/* Returns true if the idle separate blocks or the dirty blocks exceed their
+ * limit, so that tei_rail_bounce_surplus should be called. */
 bool tei_rail_bounce_too_many(const struct tei_rail_bounces *b);
 /*
  * Removes and returns a block that the owner must pass to tei_rail_bounce_free.

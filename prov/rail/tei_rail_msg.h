@@ -67,8 +67,9 @@ int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
 /*
  * Queues a notification and takes ownership of it. The notification is sent
  * repeatedly until the peer has acknowledged it, and the peer delivers it at
- * most once and in order. If the peer is lost before it has acknowledged the
- * notification, the notification is dropped and the loss is logged.
+ * most once, in the order in which notifications were queued. If the peer is
+ * lost before it has acknowledged the notification, the notification is dropped
+ * and the loss is logged.
  */
 void tei_rail_outgoing_queue(struct tei_rail_outgoing *out);
 /* Frees a notification that was not queued; NULL is ignored. */
@@ -127,8 +128,8 @@ void tei_rail_message_free(struct tei_rail_message *message);
  */
 int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		  bool back, uint32_t *prefer);
-/* Stops reverse-path sends to the peer until the peer asks for them again.
- * Meant for a caller that detects that messages are lost. */
+/* Stops reverse-path sends to the peer until the peer requests them again
+ * (REVERSE). Meant for a caller that detects that messages are lost. */
 void tei_rail_no_reverse_path(struct tei_rail_peer *peer);
 
 /* Writes the indices of the local rails that currently carry data to the peer,

@@ -86,19 +86,20 @@ struct tei_rail_task {
 	uint64_t since_ns;
 	/*
 	 * 0, or 1 + the index of the rail that should move the bytes. Other
-	 * rails move them if this rail does not reach the peer, or after half a
-	 * second without progress.
+	 * rails move the bytes if this rail does not reach the peer, or if the
+	 * task has made no progress for half a second.
 	 */
 	uint8_t rail;
-	/* Set by the data plane: MC_SLICE_TIMEOUT has ended the task. Guarded
-	 * by dp->sched until done is called. */
+	/* Set by the data plane to true if MC_SLICE_TIMEOUT has ended the task.
+	 * Guarded by dp->sched until "done" is called. */
 	bool silent;
 	/*
 	 * The task extension, or NULL for a task with one local and one remote
-	 * range. In a scatter/gather request, remote and local are the
-	 * addresses of the first entries, and length is the total length. In an
-	 * atomic, length is the width of the operand, 4 or 8 bytes, and remote
-	 * is a multiple of length; local receives the old value, or is NULL.
+	 * range. In a scatter/gather request, the members "remote" and "local"
+	 * are the addresses of the first entries, and "length" is the total
+	 * length. In an atomic, "length" is the width of the operand, 4 or 8
+	 * bytes; "remote" is a multiple of it; and the old value is written to
+	 * "local", which may be NULL.
 	 */
 	struct tei_rail_task_ext *ext;
 	/* function that is called instead of ops->task_done, or NULL */
@@ -141,7 +142,8 @@ struct tei_rail_task {
 	struct tei_err *err;		/* error with which the task will end;
 					 * freed after task_done */
 
-	/* atomic: written under dp->sched */
+	/* atomic: number of bytes of the task that have completed; written
+	 * under dp->sched */
 	uint64_t done_bytes;
 };
 
