@@ -99,8 +99,11 @@ static inline struct tei_range *tei_range_start(const struct tei_range_table *t,
 bool tei_range_reserve(struct tei_range_table *t, uint32_t more);
 
 /* Adds a range, which must not be in a table yet. Returns 0, or:
- * TEI_ERR_INVALID the range is empty TEI_ERR_OVERLAP the range overlaps a range
- * in the table TEI_ERR_MEMORY memory is short */
+ *
+ *	TEI_ERR_INVALID	the range is empty
+ *	TEI_ERR_OVERLAP	the range overlaps a range in the table
+ *	TEI_ERR_MEMORY	memory is short
+ */
 int tei_range_insert(struct tei_range_table *t, struct tei_range *r);
 
 /* Removes a range that is in the table. */
