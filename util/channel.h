@@ -143,11 +143,10 @@ struct tei_channel_in {
 			 * limit are kept; limit is a power of 2 */
 	uint32_t nkept;			/* number of out-of-order messages that
 					 * are kept */
-	void **kept;			/* array of `limit` pointers to
-					 * out-of-order messages; the index is
-					 * the message's number modulo limit.
-					 * Allocated when the first message is
-					 * kept */
+	/* array of `limit` pointers to out-of-order messages; the index is the
+	 * message's number modulo limit. Allocated when the first message is
+	 * kept */
+	void **kept;
 };
 
 /* What the receiver must do with a message that has arrived. */

@@ -24,7 +24,7 @@
 
 const struct tei_world *tei_world = &tei_world_real;
 
-/* --- time and random numbers ----------------------------------------------- */
+/* --- time and random numbers --------------------------------------------- */
 
 static uint64_t world_clock(clockid_t id)
 {
@@ -66,7 +66,7 @@ static bool real_random(void *p, size_t len)
 	return true;
 }
 
-/* --- waiting --------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------- */
 
 static struct timespec world_timespec(uint64_t ns)
 {
@@ -134,7 +134,7 @@ static void real_word_wake(uint32_t *word, uint32_t bits)
 		bits);
 }
 
-/* --- threads --------------------------------------------------------------- */
+/* --- threads ------------------------------------------------------------- */
 
 static int real_thread_start(pthread_t *thread, bool detached,
 			     void *(*fn)(void *), void *arg)
@@ -159,7 +159,7 @@ static void real_thread_join(pthread_t thread)
 	pthread_join(thread, NULL);
 }
 
-/* --- loops ----------------------------------------------------------------- */
+/* --- loops --------------------------------------------------------------- */
 
 /* Clears a pending wake-up: first the counter of the eventfd, then the flag. In
  * the opposite order a wake-up could be lost. */
@@ -269,7 +269,7 @@ void tei_loop_close(struct tei_loop *loop)
 		tei_world->loop_close(loop);
 }
 
-/* --- the table ------------------------------------------------------------- */
+/* --- the table ----------------------------------------------------------- */
 
 const struct tei_world tei_world_real = {
 	.now_ns = real_now_ns,

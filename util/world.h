@@ -33,7 +33,7 @@ struct ifaddrs;
 struct sockaddr;
 struct tei_mutex;
 
-/* --- progress loops -------------------------------------------------------- */
+/* --- progress loops ------------------------------------------------------ */
 
 /* The sleep of a loop between two steps. The step writes the request, and the
  * world writes the result. */
@@ -100,7 +100,7 @@ struct tei_loop {
 					 * thread */
 };
 
-/* --- sockets and links ----------------------------------------------------- */
+/* --- sockets and links --------------------------------------------------- */
 
 /* A socket that a wait object watches. After the socket has been closed, the
  * number fd may belong to another file. The inode number of that file then
@@ -218,7 +218,7 @@ struct tei_world_net {
 	bool (*changes_read)(int fd);
 };
 
-/* --- the table ------------------------------------------------------------- */
+/* --- the table ----------------------------------------------------------- */
 
 /* The table of functions that is a world. A function may be called from any
  * thread if its comment does not say otherwise. */

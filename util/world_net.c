@@ -32,7 +32,7 @@
 #define NET_REPORTS	64		/* largest number of reports that one
 					 * call reads */
 
-/* --- sockets --------------------------------------------------------------- */
+/* --- sockets ------------------------------------------------------------- */
 
 /* Calls fn for the socket fd, or for the sockets that the epoll file descriptor
  * fd watches. depth: number of levels still to be searched. */
@@ -137,7 +137,7 @@ enum tei_net_bind world_net_bindable(const struct sockaddr *sa, uint32_t len,
 	return ret;
 }
 
-/* --- links ----------------------------------------------------------------- */
+/* --- links --------------------------------------------------------------- */
 
 int world_net_interfaces(struct ifaddrs **out)
 {

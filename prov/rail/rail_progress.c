@@ -129,20 +129,17 @@ struct progress {
 					 * file descriptors, ns */
 	uint64_t idle_sleep_ns;		/* length of the next sleep if a lane
 					 * has no file descriptor, ns */
-	uint64_t retry_sleep_ns;	/* length of the next sleep before
-					 * posting is tried again; 0 if there
-					 * was no such sleep since the last
-					 * event */
+	/* length of the next sleep before posting is tried again; 0 if there
+	 * was no such sleep since the last event */
+	uint64_t retry_sleep_ns;
 	bool slept;			/* the last step has requested a sleep,
 					 * whose result is in the argument of
 					 * the next step */
 	int ntargets;			/* number of rx lanes in fds, from
 					 * PROGRESS_LANES on */
-	struct pollfd fds[PROGRESS_MAX_FDS];	/* file descriptors to sleep on:
-						 * the world's, then the one
-						 * that reports changes of
-						 * links, then those of the
-						 * lanes */
+	/* file descriptors to sleep on: the world's, then the one that reports
+	 * changes of links, then those of the lanes */
+	struct pollfd fds[PROGRESS_MAX_FDS];
 };
 
 /* Returns true if a caller sleeps until its tasks end, so that this thread must
@@ -338,8 +335,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 			rail_sched_enter(dp);
 		}
 		if (tei_list_empty(&p->attn_link)) {
-			/* a resolver can be freed even if its state machines
-			 * are still due */
+			/* a resolver to which no user refers is freed even if
+			 * its state machines are still due */
 			if (((!due || p->addrs.resolver) &&
 			     rail_peer_maybe_free(p)) ||
 			    !due)

@@ -340,8 +340,9 @@ static long progress_sleeps(void)
 }
 
 #ifdef __SANITIZE_THREAD__
-#define PROGRESS_SLEEPS	40	/* more than without a sanitizer, whose thread
-				 * wakes up too */
+#define PROGRESS_SLEEPS	40	/* The limit is higher than without a sanitizer,
+				 * because the sanitizer's thread wakes up
+				 * too. */
 #else
 #define PROGRESS_SLEEPS	20
 #endif
@@ -368,7 +369,7 @@ static void test_idle_data_planes_sleep(void)
 		if (slept < least)
 			least = slept;
 	}
-	/* The limit is above 0 also because the test's own thread sleeps, and
+	/* The limit is not 0, because the test's own thread sleeps too, and
 	 * reads the counts three times. */
 	CU_ASSERT(least <= PROGRESS_SLEEPS);
 	progress_end(&rig);
@@ -932,15 +933,11 @@ static void test_descriptors_can_be_slept_on_after_traffic(void)
 
 /* --- long sleeps --------------------------------------------------------- */
 
-#define PROGRESS_LONG_NS	(1400 * TEI_NS_PER_MS)	/* a sleep counts as
-							 * long if at least this
-							 * much time is left of
-							 * it */
-#define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)	/* a thread that wakes
-							 * this long before the
-							 * end of its sleep, or
-							 * earlier, was woken by
-							 * an event */
+/* a sleep counts as long if at least this much time is left of it */
+#define PROGRESS_LONG_NS	(1400 * TEI_NS_PER_MS)
+/* a thread that wakes this long before the end of its sleep, or earlier, was
+ * woken by an event */
+#define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)
 #define PROGRESS_TRIES		4
 
 /* Waits until at least PROGRESS_LONG_NS are left of a sleep of the thread.
@@ -1058,8 +1055,9 @@ static long progress_others_switches(void)
 
 #define PROGRESS_IDLE_NS	(4 * TEI_NS_PER_SEC)
 #ifdef __SANITIZE_THREAD__
-#define PROGRESS_IDLE_MOST	200	/* more than without a sanitizer, whose
-					 * thread wakes up too */
+#define PROGRESS_IDLE_MOST	200	/* The limit is higher than without a
+					 * sanitizer, because the sanitizer's
+					 * thread wakes up too. */
 #else
 #define PROGRESS_IDLE_MOST	8	/* two threads wake once a second during
 					 * four seconds */

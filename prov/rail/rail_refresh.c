@@ -113,8 +113,7 @@ static bool refresh_bindable(const struct fi_info *info)
 	       TEI_NET_BIND_ABSENT;
 }
 
-/* --- rails -----------------------------------------------------------------
- * */
+/* --- rails --------------------------------------------------------------- */
 
 static bool refresh_in_use(const struct rail *rail, const char *transport)
 {

@@ -69,28 +69,23 @@ struct tei_rail_dp_attr {
 						 * by tei_rail_dp_open */
 	uint64_t incarnation;			/* incarnation of this
 						 * process, not 0 */
-	const struct tei_secret *secret;	/* secret that signs the
-						 * messages between peers; read
-						 * only by tei_rail_dp_open. If
-						 * NULL, any process may be a
-						 * peer */
+	/* secret that signs the messages between peers; read only by
+	 * tei_rail_dp_open. If NULL, any process may be a peer */
+	const struct tei_secret *secret;
 	uint64_t info_flags;			/* argument "flags" of the calls
 						 * of fi_getinfo */
 	uint16_t port;				/* port at which the first rx
 						 * lane of each IP rail listens;
 						 * 0 means any port */
-	bool any_local;				/* local memory of tasks must be
-						 * registered only if
-						 * tei_rail_wants returns
-						 * TEI_RAIL_WANTS_LOCAL */
+	/* local memory of tasks must be registered only if tei_rail_wants
+	 * returns TEI_RAIL_WANTS_LOCAL */
+	bool any_local;
 	bool back;				/* use reverse-path sends;
 						 * useful if most messages are
 						 * answered */
-	bool reports;				/* report to each peer how many
-						 * bytes this process has moved
-						 * to and from it; the peer
-						 * reads the numbers with
-						 * tei_rail_served */
+	/* report to each peer how many bytes this process has moved to and from
+	 * it; the peer reads the numbers with tei_rail_served */
+	bool reports;
 };
 
 /* Opens a data plane without rails. Returns 0 and sets *dp, which the caller

@@ -18,10 +18,9 @@ struct tei_rail_iov {
 					 * length is at least 1 byte */
 	uint64_t off;			/* offset of the range in the bytes of
 					 * the task */
-	struct tei_rail_mr *mr;		/* local entries: the registered region
-					 * that contains the range; set by the
-					 * data plane. Remote entries: not
-					 * used */
+	/* local entries: the registered region that contains the range; set by
+	 * the data plane. Remote entries: not used */
+	struct tei_rail_mr *mr;
 };
 
 /* A task extension: the iov entries of a scatter/gather request, or an atomic
@@ -76,10 +75,9 @@ struct tei_rail_task {
 	 * before the whole range is known to be accessible. */
 	uint64_t whole, whole_length;
 	bool read;
-	bool held;			/* the caller has called
-					 * tei_rail_mr_hold for the memory at
-					 * "local" and keeps it held until the
-					 * task has ended */
+	/* the caller has called tei_rail_mr_hold for the memory at "local" and
+	 * keeps it held until the task has ended */
+	bool held;
 	/* If not 0, the time since which the submitter has been waiting.
 	 * MC_SLICE_TIMEOUT then counts from this time, or from the last
 	 * progress of the peer's tasks if that is later. */
@@ -130,10 +128,9 @@ struct tei_rail_task {
 	bool unfenced;			/* a slice of the task was dropped
 					 * without a fence, so that its bytes
 					 * may still land */
-	uint8_t complete_wanted;	/* how the task will end when its slices
-					 * have completed: 1 + enum
-					 * tei_rail_end, or 0 if this is not
-					 * decided yet */
+	/* how the task will end when its slices have completed: 1 + enum
+	 * tei_rail_end, or 0 if this is not decided yet */
+	uint8_t complete_wanted;
 	uint8_t complete_stage;		/* if complete_wanted is set: 0: the
 					 * slices may still complete; 1: the
 					 * lanes that carry them were retired */

@@ -32,8 +32,7 @@
 					 * messages that are not delivered
 					 * yet */
 
-/* --- the wire --------------------------------------------------------------
- * */
+/* --- the wire ------------------------------------------------------------ */
 
 struct note_flight {
 	const struct tei_rail_dp *from;
@@ -74,8 +73,7 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 	return 0;
 }
 
-/* --- two planes ------------------------------------------------------------
- * */
+/* --- two planes ---------------------------------------------------------- */
 
 struct note_rig {
 	struct test_plane a, b;		/* plane a sends notifications; plane b
@@ -221,8 +219,7 @@ static void note_settle(struct note_rig *rig)
 	} while (note_wire.n);
 }
 
-/* --- notifications ---------------------------------------------------------
- * */
+/* --- notifications ------------------------------------------------------- */
 
 /* Fills text with bytes other than 0 that depend on "number". */
 static void note_fill(char *text, size_t len, uint64_t number)
@@ -284,8 +281,7 @@ static bool note_idle(const struct note_rig *rig)
 	       !rig->b.dp->notes.notes && !rig->from->note_in.part;
 }
 
-/* --- a caller that waits ---------------------------------------------------
- * */
+/* --- a caller that waits ------------------------------------------------- */
 
 struct note_caller {
 	struct note_rig *rig;
@@ -496,8 +492,7 @@ static void test_note_arrives_once_if_the_receiver_forgets_the_sender(void)
 	note_chaos(true);
 }
 
-/* --- cases: limits ----------------------------------------------------------
- * */
+/* --- cases: limits ------------------------------------------------------- */
 
 static void test_full_receiver_makes_senders_wait(void)
 {
@@ -642,8 +637,7 @@ static void test_sender_queue_is_limited(void)
 	note_close(&rig);
 }
 
-/* --- cases: waiting ---------------------------------------------------------
- * */
+/* --- cases: waiting ------------------------------------------------------ */
 
 static void test_wait_ends_with_the_acknowledgement(void)
 {
@@ -800,8 +794,7 @@ static void test_wait_ends_when_the_engine_is_closed(void)
 	note_close(&rig);
 }
 
-/* --- cases: sessions and streams --------------------------------------------
- * */
+/* --- cases: sessions and streams ----------------------------------------- */
 
 /* Tests that a notification is not delivered again if its acknowledgement is
  * lost and the receiver frees its peer object for the sender. */
@@ -893,8 +886,7 @@ static void test_message_of_an_earlier_session_asks_for_a_hello(void)
 	note_close(&rig);
 }
 
-/* --- cases: hostile senders -------------------------------------------------
- * */
+/* --- cases: hostile senders ---------------------------------------------- */
 
 /* The fields of a NOTIFY message. They are valid at first, and a test makes one
  * after the other invalid. */

@@ -118,7 +118,8 @@ static void test_law2_a_peer_that_lost_its_name_may_still_be_written(void)
 
 	peer_begin(&rig);
 	peer_replace(&rig);
-	/* nothing is posted to the peer any longer */
+	/* a later task for the peer fails at once, because nothing is posted to
+	 * the peer any longer */
 	test_task_init(&later, rig.pair.peer, false, rig.pair.src, rig.pair.dst,
 		       1);
 	CU_ASSERT_EQUAL(test_submit(rig.pair.from.dp, &later, 1), 0);

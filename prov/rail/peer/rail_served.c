@@ -21,10 +21,9 @@
 				 * before it is dropped */
 #define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before the next attempt
 						 * to send a report */
-#define SERVED_ALIVE_NS (5 * TEI_NS_PER_MS)	/* a peer that has unfinished
-						 * tasks and was silent for
-						 * longer than this gets no
-						 * report */
+/* a peer that has unfinished tasks and was silent for longer than this gets no
+ * report */
+#define SERVED_ALIVE_NS (5 * TEI_NS_PER_MS)
 
 /* --- initiator ------------------------------------------------------------ */
 

@@ -39,7 +39,8 @@ bool rail_task_bulk(const struct tei_rail_task *task);
  * not be cut any further. */
 void rail_task_unqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
-/* Ends the task if none of its slices is posted or waits to be posted. */
+/* Ends the task if none of its slices is posted or waits to be posted, and
+ * either all its bytes have been moved or the task must end early. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Returns true if all tasks of the slice have ended early, so that the slice
@@ -222,14 +223,12 @@ struct rail_pick {
 	uint64_t rma_addr, rma_key;	/* address and key of the first byte as
 					 * the selected remote rail needs
 					 * them */
-	uint64_t len;			/* length of the slice, bytes; for
-					 * RAIL_PICK_RETRY, the largest number
-					 * of bytes that one operation can
-					 * cover */
-	uint64_t most;			/* for RAIL_PICK_SMALL and
-					 * RAIL_PICK_BULK: limit for len that
-					 * results from the connection's share,
-					 * bytes */
+	/* length of the slice, bytes; for RAIL_PICK_RETRY, the largest number
+	 * of bytes that one operation can cover */
+	uint64_t len;
+	/* for RAIL_PICK_SMALL and RAIL_PICK_BULK: limit for len that results
+	 * from the connection's share, bytes */
+	uint64_t most;
 	bool bulk_waits;		/* true if bulk data of the peer waits
 					 * for this rail */
 	uint32_t visited;		/* number of queue entries that were

@@ -300,8 +300,8 @@ static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 		before = rig->lane->inflight_bytes;
 		for (i = 0; i < burst && !small->ends; i++)
 			CU_ASSERT_FATAL(slice_serve(rig, ~0u) || i);
-		/* includes the bytes that were completed before the small task
-		 * was cut */
+		/* the result includes the bytes that were completed before the
+		 * small task was cut */
 		if (ahead == UINT64_MAX)
 			waited += before - rig->lane->inflight_bytes;
 		slice_fill(rig, 1, small->ends ? NULL : &ahead);
