@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The content of the own descriptor: rails, regions, local identity, topology.
+ * Builds the content of the own descriptor: rails, regions, local identity,
+ * topology.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -32,8 +32,8 @@ static void event_raise(int fd)
 	uint64_t one = 1;
 	ssize_t ret = write(fd, &one, sizeof(one));
 
-	/* the write fails only if the counter is full; the file descriptor is
-	 * readable then */
+	/* an error is ignored: the write fails only if the counter of the
+	 * eventfd is full, and then the file descriptor is readable */
 	(void)ret;
 }
 

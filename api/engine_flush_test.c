@@ -10,13 +10,13 @@
 /* time for which both threads must go on waiting */
 #define FLUSH_STILL_NS (200 * TEI_NS_PER_MS)
 
-/* A call that another thread makes. */
+/* A call of the engine that another thread makes. */
 struct flush_call {
 	transfer_engine_t engine;
 	int (*fn)(transfer_engine_t engine);
 	bool back; /* atomic: the call has returned */
 	int ret;
-	int code; /* code of the thread's last error */
+	int code; /* code of the thread's last error after the call */
 	pthread_t thread;
 };
 

@@ -115,8 +115,9 @@ static bool local_refused(struct local_rig *r, const struct te_request *rq,
 	return !freeBatchID(r->engine, id) && good;
 }
 
-/* Tests a copy in the calling thread, a copy of several ranges, and a copy in a
- * copy thread. */
+/* Tests that the error of a copy to unregistered memory contains the address of
+ * that memory. Covers a copy in the calling thread, a copy of several ranges,
+ * and a copy in a copy thread. */
 static void test_error_of_failed_copy_names_the_memory(void)
 {
 	struct local_rig r = local_open();
@@ -180,8 +181,8 @@ static void test_ranges_copied_before_a_failure_are_counted(void)
 #define LOCAL_TEST_RUNS	50
 #define LOCAL_TEST_LOOKS 1000000
 
-/* Cancels a copy after its first bytes were copied. Returns the status of the
- * copy. */
+/* Submits a copy and cancels it after its first bytes were copied. Returns the
+ * status of the task. */
 static int local_cancel_amid(struct engine *e, char *source, char *target)
 {
 	struct transfer_request rq = { OPCODE_WRITE, source, LOCAL_SEGMENT,

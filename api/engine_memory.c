@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered memory. A region is registered on the rails and for local copies,
- * and is part of the descriptor. A registration either does all three or fails
- * and does none of them.
+ * Registered memory. A registration does three things for a region: it
+ * registers the region on the rails, registers it for local copies, and lists
+ * it in the descriptor. If one of them fails, the registration undoes the
+ * others and fails.
  */
 #include "api/engine_memory.h"
 #include "api/engine_int.h"
@@ -210,7 +211,8 @@ static void memory_free_region(struct engine_region *r)
 	free(r->range);
 }
 
-/* Releases GPU memory that no task and no rail uses any more. */
+/* Releases the bounce buffers and remote bounce slots of GPU memory that no
+ * task and no rail uses any longer. */
 static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
 {
 	if (r->staged)

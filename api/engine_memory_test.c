@@ -79,7 +79,8 @@ struct memory_rig {
 	void **addr;
 };
 
-/* Prepares MEMORY_MANY regions, with large and small ones mixed. */
+/* Creates an engine and a list of MEMORY_MANY regions of different lengths,
+ * which are not sorted. */
 static struct memory_rig memory_open(void)
 {
 	struct memory_rig r = { .engine = NULL };

@@ -74,8 +74,9 @@ bool engine_published(struct engine *e)
 
 /* --- the descriptor ------------------------------------------------------- */
 
-/* Returns the next serial number. It is derived from the time of day, so that a
- * restarted process has higher serial numbers than its predecessor. */
+/* Returns the next serial number for a descriptor. It is derived from the time
+ * of day, so that a restarted process has higher serial numbers than its
+ * predecessor. */
 static uint64_t publish_serial(struct engine_listing *l)
 {
 	uint64_t now = tei_wall_ns();

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The statistics of the engine as JSON, for monitoring from outside the
- * process:
+ * The statistics of the engine as a JSON object, which the control channel
+ * sends to monitoring programs. Members of the object:
  *
  *	name, incarnation (hexadecimal text), version, time_ns
- *	rails	the fields of te_rail_stats, with the state as a word
- *	peers	for each open segment the fields of te_peer_stats, with the
- *		state as a word, and paths: kind as a word, transport, provider;
- *		for a fabric also rail, address, remote_rail, remote_address
+ *	rails	the fields of te_rail_stats for each rail, the state as a word
+ *	peers	the fields of te_peer_stats for each open segment, the state as
+ *		a word; and paths: for each path its kind as a word, transport
+ *		and provider; if the path uses rails, also rail, address,
+ *		remote_rail and remote_address
  *	served	name, incarnation, tx_bytes, rx_bytes and time_ns of each
- *		process that has written or read memory of this one, as that
- *		process reports them
+ *		process that has written or read memory of this one; the
+ *		numbers are those that the other process has sent
  *
  * Counters are numbers, exact up to 2^53. showLinks shows the same rails, peers
  * and served processes.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests segments whose descriptor or targets change while another call runs. */
+/* Tests calls that run while the descriptor or the targets of a segment change,
+ * and te_probe_peer. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

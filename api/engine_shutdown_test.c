@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests a signal that arrives while an engine is being destroyed. */
+/* Tests the graceful shutdown when a signal arrives while an engine is being
+ * destroyed. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>

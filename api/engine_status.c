@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Status of tasks and batches.
- */
+/* getTransferStatus and te_batch_status: the status of tasks and batches. */
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
 
@@ -17,7 +15,7 @@ static int status_rank(int status)
 	case STATUS_FAILED:
 		return 2;
 	case STATUS_TIMEOUT:
-		return 3; /* the bytes of the task may still land */
+		return 3; /* TIMEOUT: bytes of the task may still land */
 	default:
 		return 4; /* the task is in progress */
 	}

@@ -74,7 +74,8 @@ static char *topology_read_file(const char *path, struct tei_err *err)
 	return text;
 }
 
-/* Discovers the topology for the present rails. Returns NULL after an error. */
+/* Discovers the topology for the present rails. "matrix" is a topology in JSON
+ * that replaces the discovered one, or NULL. Returns NULL after an error. */
 static struct tei_topo *topology_topo(struct engine *e, const char *matrix,
 				      struct tei_err *err)
 {

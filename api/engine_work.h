@@ -38,8 +38,8 @@ enum engine_work_single {
 /* A kind of job. The file that contains the function run defines one as a
  * constant. */
 struct engine_work_kind {
-	/* Does the job, in a worker thread and without a lock. May block. w is
-	 * valid until this function returns. */
+	/* Does the job w, in a worker thread and without a lock. May block. w
+	 * is valid until this function returns. */
 	void (*run)(struct engine *e, const struct engine_work *w);
 	enum engine_work_single single;
 };

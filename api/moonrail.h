@@ -316,7 +316,8 @@ enum te_rail_state {
 
 /* Statistics of one rail. Counters start at 0 when the engine is created. */
 struct te_rail_stats {
-	char name[64];		/* interface or RDMA device */
+	char name[64];		/* name of the network interface or RDMA
+				 * device */
 	char provider[32];	/* libfabric provider; "local" for copies */
 	char address[96];	/* address of the rail, as text */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", … */
@@ -350,7 +351,8 @@ struct te_buffer {
 	uint64_t addr;		/* address in the target process, as
 				 * target_offset of a request */
 	uint64_t length;	/* bytes */
-	char location[64];	/* "cpu:0", "cuda:1", "*" */
+	char location[64];	/* location of the buffer: "cpu:0", "cuda:1",
+				 * "*" */
 	char label[TE_LABEL_MAX]; /* label of te_register, or "" */
 };
 
@@ -484,7 +486,7 @@ struct te_request {
 	int32_t target_id;		/* segment_id_t of the target */
 	uint32_t local_count;		/* number of elements of local */
 	uint32_t remote_count;		/* number of elements of remote */
-	uint32_t reserved;		/* 0 */
+	uint32_t reserved;		/* must be 0 */
 	const struct te_local *local;
 	const struct te_remote *remote;
 	uint64_t operand;		/* for atomics; otherwise 0 */

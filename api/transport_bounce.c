@@ -109,7 +109,8 @@ struct bounce_target {
 
 /* The ranges of a request that has several local or several remote ranges. */
 struct bounce_ranges {
-	uint32_t nlocal, nremote;	/* do not change */
+	uint32_t nlocal, nremote;	/* numbers of local and remote ranges;
+					 * do not change */
 	uint32_t at;			/* index of the remote range to which
 					 * the next piece belongs */
 	uint64_t done;			/* number of bytes of this remote range
@@ -169,8 +170,10 @@ _Static_assert(sizeof(struct bounce_task) <= ENGINE_TASK_ROOM, "fits");
 /* A piece in progress. The struct lies in the member `room` of its block. */
 struct bounce_piece {
 	struct tei_rail_task rail;
-	struct bounce_task *task;      /* does not change */
-	struct tei_rail_bounce *block; /* does not change */
+	struct bounce_task *task;      /* request to which the piece belongs;
+					* does not change */
+	struct tei_rail_bounce *block; /* block that the piece occupies; does
+					* not change */
 	uint64_t at;		       /* offset of the piece in the request;
 					* does not change */
 

@@ -1351,8 +1351,8 @@ using remote_range = te_remote;
 
 /*
  * Requests that will be submitted together. The functions that add a request
- *return the batch; cookie() and bounce() change the request that was added
- *last:
+ * return the batch; cookie() and bounce() change the request that was added
+ * last:
  *
  *	batch(e).write(s, a, x, 64).cookie(7).read(s, b, y, 64).submit();
  */

@@ -82,7 +82,8 @@ struct engine {
 		buffers.clear();
 	}
 
-	/* Returns "host:port" of the control channel, or "". */
+	/* Returns "host:port" of the control channel. Returns "" before
+	 * init(). */
 	std::string address() const
 	{
 		char text[512] = "";
@@ -91,7 +92,7 @@ struct engine {
 		return text;
 	}
 
-	/* Returns the port of the control channel, or 0. */
+	/* Returns the port of the control channel. Returns 0 before init(). */
 	std::uint16_t port() const
 	{
 		std::string text = address();

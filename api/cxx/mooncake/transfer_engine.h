@@ -61,8 +61,8 @@ enum class PeerLiveness : std::uint8_t {
 
 struct AutoDiscoverConfig {
 	bool enabled = false;
-	/* ignored, because an engine uses all transports that match its
-	 * devices */
+	/* moonrail ignores the protocol, because an engine uses all transports
+	 * that match its devices */
 	std::string protocol;
 };
 
@@ -104,8 +104,8 @@ public:
 
 	/* --- engine ------------------------------------------------------ */
 
-	/* Creates the engine. Must be called only once. Returns 0 or a negative
-	 * code. */
+	/* Creates the C engine. Must be called once, before all functions that
+	 * need an engine. Returns 0 or a negative code. */
 	int init(const std::string &metadata_conn_string,
 		 const std::string &local_server_name,
 		 const std::string & /* ip_or_host_name */ = "",
@@ -453,8 +453,8 @@ public:
 
 	/* --- notifications ----------------------------------------------- */
 
-	/* Appends the notifications that have arrived to the vector. Returns
-	 * 0. */
+	/* Removes the received notifications from the engine's queue and
+	 * appends them to the vector. Returns 0. */
 	int getNotifies(std::vector<TransferMetadata::NotifyDesc> &notifies)
 	{
 		return TransferMetadata(engine_).getNotifies(notifies);

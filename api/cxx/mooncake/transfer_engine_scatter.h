@@ -88,7 +88,8 @@ private:
 		void release();
 
 		std::shared_ptr<detail::engine> engine;
-		/* callback of each range */
+		/* callbacks of the ranges, in the order in which the ranges
+		 * were added */
 		std::vector<Callback> callbacks;
 		std::vector<TransferRequest> requests;
 		/* for each element of `requests`, the fragment to which it

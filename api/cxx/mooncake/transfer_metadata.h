@@ -57,11 +57,12 @@ public:
 		bool operator==(const NVMeoFBufferDesc &other) const = default;
 	};
 
-	/* A segment. Only the members name, protocol, devices (the known remote
-	 * rails) and buffers are filled. */
+	/* A segment. Only the members name, protocol, devices (the known rails
+	 * of the segment's process) and buffers are filled in. */
 	struct SegmentDesc {
 		std::string name;
-		std::string protocol;	/* "tcp", "rdma", "local", "nvmeof" */
+		std::string protocol;	/* one of "tcp", "rdma", "local",
+					 * "nvmeof" */
 		std::vector<DeviceDesc> devices;
 		Topology topology;
 		std::vector<BufferDesc> buffers;
@@ -183,8 +184,8 @@ public:
 		return desc;
 	}
 
-	/* Appends the notifications that have arrived to the vector. Returns
-	 * 0. */
+	/* Removes the received notifications from the engine's queue and
+	 * appends them to the vector. Returns 0. */
 	int getNotifies(std::vector<NotifyDesc> &notifies)
 	{
 		int n = 0;

@@ -6,8 +6,10 @@
 
 #include "py_mooncake.h"
 
-#define MOONCAKE_TIMEOUT_MIN	5	/* s */
-#define MOONCAKE_TIMEOUT	30	/* s */
+/* smallest time limit that MC_TRANSFER_TIMEOUT can set, s */
+#define MOONCAKE_TIMEOUT_MIN	5
+/* time limit if MC_TRANSFER_TIMEOUT is not set, s */
+#define MOONCAKE_TIMEOUT	30
 /* greatest number of attempts for a synchronous transfer */
 #define MOONCAKE_RAILS 64
 

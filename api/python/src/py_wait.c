@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Waits for batches without the GIL. */
+/* Functions that wait for batches without the GIL. */
 #include <time.h>
 
 #include "py_moonrail.h"
