@@ -526,18 +526,36 @@ static bool links_peer(const struct fx_links *l, struct te_peer_stats *peer)
 	return !te_peer_stats(l->engine, l->seg, peer, sizeof(*peer));
 }
 
-/* Restores the rate of r0, waits until the job has ended and frees it. Returns
- * true on success. */
+/* Restores the rates of both rails, waits until the job has ended and frees it.
+ * Returns true on success. */
 static bool links_slow_over(struct fx_job *job)
 {
-	bool good = fx_links_do("restore 0");
+	bool good = fx_links_do("restore");
 
 	good = fx_job_wait(job, FX_LONG_MS) && good;
 	return fx_job_free(job) && good;
 }
 
-/* Starts a job and reduces the rate of r0 to a twentieth while the job is in
- * progress. On failure, restores the rate, frees the job and returns false. */
+/* Sets the rate of both rails before another attempt of links_slow_down: half
+ * of the rate in the attempt before, because a busy machine needs more time for
+ * the command that reduces the rate of r0. */
+static bool links_slow_begin(int attempt)
+{
+	char rates[64];
+	/* Mbit/s; fx_links_inside makes the rails with 200 Mbit/s */
+	int rate = 200 >> attempt;
+
+	if (!attempt)
+		return true;
+	snprintf(rates, sizeof(rates), "rate 0 %dmbit", rate);
+	if (!fx_links_do(rates))
+		return false;
+	snprintf(rates, sizeof(rates), "rate 1 %dmbit", rate);
+	return fx_links_do(rates);
+}
+
+/* Starts a job and reduces the rate of r0 to 10 Mbit/s while the job is in
+ * progress. On failure, restores the rates, frees the job and returns false. */
 static bool links_slow_down(const struct fx_links *l, int op,
 			    struct fx_job *job)
 {
@@ -546,8 +564,10 @@ static bool links_slow_down(const struct fx_links *l, int op,
 	for (int i = 0; i < LINKS_TRIES && good; i++) {
 		*job = links_job(l, LINKS_MEM, LINKS_BLOCK);
 		job->op = op;
-		if (fx_job_start(job))
+		if (!links_slow_begin(i) || fx_job_start(job)) {
+			fx_links_do("restore");
 			return false;
+		}
 		good = fx_job_reach(job, LINKS_MEM / 8, FX_LONG_MS) &&
 		       fx_links_do("rate 0 10mbit");
 		if (good && !fx_job_poll(job))
