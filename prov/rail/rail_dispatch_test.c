@@ -794,9 +794,10 @@ static void msg_refuse_fuzz(struct msg_rig *rig, enum rail_refusal why,
 	msg_arrive(rig, buf, rail_msg_end(&w));
 }
 
-/* Delivers such a refusal and returns how the peer MSG_FUZZ is then recorded to
- * have ended. */
-static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text)
+/* Delivers "refusals" such refusals and returns how the peer MSG_FUZZ is then
+ * recorded to have ended. Before the last refusal, the peer must be READY. */
+static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text,
+				     int refusals)
 {
 	struct tei_rail_peer *p;
 	struct msg_rig rig;
@@ -805,7 +806,10 @@ static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text)
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	p = msg_peer(&rig, MSG_FUZZ);
-	msg_refuse_fuzz(&rig, why, text);
+	while (refusals--) {
+		CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
+		msg_refuse_fuzz(&rig, why, text);
+	}
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
 	gone = p->gone;
 	msg_end(&rig);
@@ -814,14 +818,34 @@ static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text)
 
 static void test_refusal_is_judged_by_its_code_and_not_by_its_text(void)
 {
-	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_STALE, "of no matter"),
+	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_STALE, "of no matter", 2),
 			RAIL_GONE_OVER);
 	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_TOO_MANY_PEERS,
-				       "stale incarnation"),
+				       "stale incarnation", 1),
 			RAIL_GONE_PERHAPS);
 	CU_ASSERT_EQUAL(msg_gone_after((enum rail_refusal)999,
-				       "stale incarnation"),
+				       "stale incarnation", 1),
 			RAIL_GONE_PERHAPS);
+}
+
+/* The peer has two rails, and another process has the address of one of
+ * them. */
+static void test_peer_that_answers_elsewhere_outlives_refusals(void)
+{
+	struct tei_rail_peer *p;
+	struct msg_rig rig;
+
+	msg_begin(&rig);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
+	p = msg_peer(&rig, MSG_FUZZ);
+	for (int i = 0; i < 3; i++) {
+		msg_refuse_fuzz(&rig, RAIL_REFUSE_STALE, "stale incarnation");
+		CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
+		CU_ASSERT_TRUE(p->hello.again);
+		msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
+		CU_ASSERT_FALSE(p->hello.again);
+	}
+	msg_end(&rig);
 }
 
 static void test_a_refusal_ends_the_peer_that_it_names(void)
@@ -836,6 +860,8 @@ static void test_a_refusal_ends_the_peer_that_it_names(void)
 	msg_send(&rig, RAIL_MSG_REFUSE, 0x77);	/* a refusal that names an
 						 * unknown peer */
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
+	/* one refusal for each of its two rails */
+	msg_refuse_fuzz(&rig, RAIL_REFUSE_STALE, "stale incarnation");
 	msg_refuse_fuzz(&rig, RAIL_REFUSE_STALE, "stale incarnation");
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
 	/* a later hello does not revive the peer */
@@ -1276,6 +1302,8 @@ const struct tei_test_case rail_dispatch_cases[] = {
 	  test_a_malformed_hello_creates_no_peer },
 	{ "refusal_is_judged_by_its_code_and_not_by_its_text",
 	  test_refusal_is_judged_by_its_code_and_not_by_its_text },
+	{ "peer_that_answers_elsewhere_outlives_refusals",
+	  test_peer_that_answers_elsewhere_outlives_refusals },
 	{ "a_refusal_ends_the_peer_that_it_names",
 	  test_a_refusal_ends_the_peer_that_it_names },
 	{ "keys_older_than_a_revocation_are_void",

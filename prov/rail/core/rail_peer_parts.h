@@ -177,6 +177,9 @@ struct rail_peer_hello {
 	bool announce;			/* the local rail table has changed:
 					 * send a hello */
 	bool again;			/* thread: a hello must be sent again */
+	uint16_t refusals;		/* thread: hellos that another process
+					 * has refused since the peer's last
+					 * hello */
 	bool bye_sent;			/* BYE has been sent to the peer; used
 					 * by tear-down only */
 	bool warm_wanted;		/* a warm-up was requested: every rail

@@ -113,6 +113,7 @@ void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 		       sizeof(peer->auth.its_nonce));
 	peer->hello.known_us = true;
 	peer->hello.again = false;
+	peer->hello.refusals = 0;
 	if (to_us && h->ack > peer->hello.table_acked)
 		peer->hello.table_acked = h->ack;
 	if (to_us)
@@ -144,6 +145,32 @@ void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 	rail_peer_attend(peer);
 	rail_peer_activate(peer);
 	rail_progress_signal(peer->dp);
+}
+
+/*
+ * Handles that another process has refused a hello to a READY peer. One of the
+ * peer's addresses may exist on several hosts, so the refusal does not prove
+ * that the peer has ended: it may answer at its other addresses. Sends the
+ * hello again, over the next rail pair. Returns false if as many hellos were
+ * refused as the peer has addresses, and the peer has not sent a hello in
+ * between.
+ */
+static bool hello_elsewhere(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i, n = 0;
+
+	if (peer->state != RAIL_PEER_READY)
+		return false;
+	for (i = 0; i < peer->nremotes; i++)
+		n += peer->remotes[i].addr.len != 0;
+	if (++peer->hello.refusals >= n)
+		return false;
+	peer->hello.again = true;
+	peer->hello.next_ns = 0;
+	rail_peer_attend(peer);
+	rail_progress_signal(peer->dp);
+	return true;
 }
 
 /*
@@ -182,7 +209,7 @@ void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
 	if (code != RAIL_REFUSE_STALE)
 		rail_peer_refused(peer, reason, done);
 	else if (!rail_contact_refused(peer, contact) &&
-		 !rail_peer_not_there(peer))
+		 !rail_peer_not_there(peer) && !hello_elsewhere(peer))
 		rail_peer_set_gone(peer, reason, rail_peer_searched(peer) ?
 				   RAIL_GONE_PERHAPS : RAIL_GONE_OVER, done);
 }
