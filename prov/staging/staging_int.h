@@ -134,7 +134,7 @@ struct staging_pool {
 	bool leaving;	       /* the pool is being freed and accepts
 				* no further holds */
 	struct tei_list queue; /* list of tei_staging_task.queue: tasks that
-			        * wait for their turn */
+				* wait for their turn */
 	struct tei_list deferred; /* list of tei_staging_task.queue: tasks that
 				   * were put aside because their target had its
 				   * share of the slots; served before the list
@@ -269,8 +269,8 @@ struct staging_local {
 	const struct tei_staging_carrier *ending;
 
 	bool hopeless; /* used by the thread only: at least one pool has no free
-		        * slot, and none becomes free before its GPU
-		        * continues */
+			* slot, and none becomes free before its GPU
+			* continues */
 };
 
 static inline struct staging_local *staging_local(struct tei_staging *s)

@@ -317,9 +317,9 @@ struct tei_staging_remote_task {
 					* "tei-remote" has taken it */
 	struct tei_list stop;	       /* in remote->stopping, or in no list */
 	enum tei_rail_end stop_status; /* status with which the caller has
-				        * requested that the task ends early;
-				        * COMPLETED if there is no such
-				        * request */
+					* requested that the task ends early;
+					* COMPLETED if there is no such
+					* request */
 	bool expired, ended;
 
 	/* used by the thread "tei-remote" until the end of the task, then by
