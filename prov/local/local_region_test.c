@@ -376,8 +376,8 @@ static void test_remove_waits_for_inline_copies(void)
 }
 
 /*
- * State of a test in which threads copy into a region that is added and removed
- * repeatedly. No byte may change after the removal.
+ * State of a test: threads copy into a region that is added and removed
+ * repeatedly, and no byte of the region may change after a removal.
  */
 struct region_hammer {
 	struct tei_local *ctx;

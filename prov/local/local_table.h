@@ -184,9 +184,9 @@ void local_table_fini(struct local_table *t);
 /* Assigns new published blocks to the changed blocks, because readers may be
  * using the old ones. Must be called before index "which" is written. */
 void local_table_renew(struct local_table *t, unsigned int which);
-/* Makes the published blocks that only the previous generation used available
- * again. Must be called after the new generation has been published with index
- * "which". */
+/* Records that index "which" has all changes, and makes the published blocks
+ * that only the previous generation used available again. Must be called after
+ * the new generation has been published with this index. */
 void local_table_settle(struct local_table *t, unsigned int which);
 
 static inline uint64_t local_layout(void)

@@ -54,8 +54,8 @@ static void *fabric_leave(void *arg)
 	return NULL;
 }
 
-/* fi_close of an object must see all changes that other threads made to it
- * before they closed its users. */
+/* The thread that closes an object must see all changes that other threads made
+ * to the object before they closed its last users. */
 static void test_close_sees_changes_of_last_user(void)
 {
 	struct fi_av_attr av = { .type = FI_AV_TABLE };

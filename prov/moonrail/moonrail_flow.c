@@ -12,11 +12,10 @@
  * The sender blocks messages for the endpoints of the list. Blocked messages
  * keep their order and have no number in the stream. They are queued when a
  * list arrives without their endpoint. The receiver removes an endpoint from a
- * sender's list when the endpoint is below the limit again. The receiver also
- * removes it when a receive has taken all excess messages of this sender: the
- * next posted receive may be for this sender, while messages of another sender
- * fill the endpoint. While a sender has blocked messages, it sends PINGs to
- * obtain a new list.
+ * sender's list when the endpoint is below the limit again, or when receives
+ * have taken all excess messages of this sender: the next posted receive may be
+ * for this sender, while messages of another sender fill the endpoint. While a
+ * sender has blocked messages, it sends PINGs to obtain a new list.
  *
  * Senders of the same domain have no stream. If the endpoint is above the limit
  * and has also accepted MOONRAIL_EXCESS_MAX excess messages of the domain,
