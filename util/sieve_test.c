@@ -250,7 +250,8 @@ static void test_hand_goes_from_old_to_new_and_stays(void)
 	tei_sieve_visit(&a[0].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[1]);
 	tei_sieve_insert(&sv, &a[4].entry);
-	/* the hand has already passed entry 0, so entry 3 is evicted first */
+	/* The hand has already passed entry 0, and it skips entry 2, which is
+	 * visited now. So entry 3 is evicted first. */
 	tei_sieve_visit(&a[2].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[3]);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[4]);

@@ -108,7 +108,7 @@ struct tei_gpu {
 	struct tei_list over;		 /* list of tei_gpu_op.node: operations
 					  * whose done callback must be
 					  * called */
-	const struct gpu_ending *ending; /* operations whose done callbacks are
+	const struct gpu_ending *ending; /* operation whose done callback is
 					  * running, or NULL */
 	uint32_t given_up;		/* number of copies that are still in
 					 * flight after their operation has

@@ -69,7 +69,8 @@ static int copy_explain(const struct local_piece *p, uint64_t done,
 static int copy_bad_magic(const struct local_piece *p, struct tei_err *err)
 {
 	return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
-			  "the process no longer holds the verified context");
+			  "the process is no longer the one that was attached: it "
+			  "has closed its engine or executed another program");
 }
 
 /*

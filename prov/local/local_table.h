@@ -224,8 +224,9 @@ local_shared_table_attach(pid_t pid, int fd, struct local_shared_table **out);
 void local_shared_table_unmap(struct local_shared_table *b);
 
 /*
- * Publishes the regions that are not hidden, as the given generation. Each
- * changed block must have a new published block (local_table_renew).
+ * Publishes the regions that are not hidden, with the given generation. Each
+ * changed block of "table" must have a new block in which it is published; the
+ * caller has called local_table_renew for that.
  */
 void local_shared_table_publish(struct local_shared_table *b,
 				uint64_t generation,

@@ -55,7 +55,7 @@ static int region_use(struct staging_remote *rs, const void *gpu, uint64_t len,
 		ret = region_add(rs, gpu, len, place, serial);
 		if (ret) {
 			tei_err_fail(err, ret, "staging", NULL,
-				     "no memory for GPU memory with remote bounce slots");
+				     "out of host memory for the entry of a GPU memory region");
 			staging_pool_leave(&rs->part, place);
 		}
 	}

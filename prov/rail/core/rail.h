@@ -207,8 +207,8 @@ struct rail_bulk {
 	uint64_t taken;			/* bytes of bulk data cut in this
 					 * accounting round */
 	uint64_t turn_ns;		/* start of the accounting round, ns:
-					 * the value of a lane's
-					 * rate.served_ns */
+					 * the last completion of the lane that
+					 * cut the round's first slice */
 };
 
 /*

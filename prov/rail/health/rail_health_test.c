@@ -986,7 +986,9 @@ static void test_refused_posts_are_counted_as_retries(void)
 	uint32_t most;
 
 	test_pair_open(&pair);
-	/* a post that is refused does not count as a retry of the slice */
+	/* The statistics count refused posts as retries, but the limit
+	 * retry_cnt does not: more refused posts than retry_cnt must not end
+	 * the task. */
 	most = pair.from.settings.failure.retry_cnt + 3;
 	health_refusals = 0;
 	health_refuse(pair.rail, true);

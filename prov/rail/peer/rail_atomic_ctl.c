@@ -46,8 +46,8 @@
  * dp->sched. */
 #define ATOMIC_BUNDLE 32
 
-/* An entry of the target's table of received atomics. It holds the atomic with
- * one number. */
+/* An entry of the target's table of received atomics: one atomic, which "seq"
+ * identifies. */
 struct rail_atomic_slot {
 	uint64_t seq; /* number of the atomic; 0 if the entry is unused */
 	uint64_t addr, operand, compare;
@@ -353,7 +353,7 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 	a->next_ns = now + RAIL_CTL_RESEND_NS;
 	if (tei_list_empty(&a->tasks))
 		return;
-	/* an answer also counts as progress of the tasks that follow */
+	/* an answer also counts as progress of the next task */
 	tei_list_first(&a->tasks, struct tei_rail_task, queue_link)
 		->progress_ns = now;
 	rail_peer_attend(peer);
