@@ -273,7 +273,7 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 	if (m->pinned) /* as long as admin is held, the context stays open */
 		ret = mem_pin(ctx, m, err);
 	else
-		gpu_refuse(err, ret, "not registered GPU memory");
+		gpu_refuse(err, ret, "no registered GPU memory at this address");
 	tei_mutex_unlock(&ctx->admin);
 	if (ret)
 		free(m);
@@ -314,7 +314,7 @@ int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
 				 * open */
 		ret = mem_share(ctx, c, (uintptr_t)addr, len, fd, offset, err);
 	else
-		gpu_refuse(err, ret, "not registered GPU memory");
+		gpu_refuse(err, ret, "no registered GPU memory at this address");
 	tei_mutex_unlock(&ctx->admin);
 	return ret;
 }

@@ -44,7 +44,7 @@ static int copy_explain(const struct local_piece *p, uint64_t done,
 				  sys_errno, "the process has ended");
 	case EPERM:
 		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
-				  sys_errno, "the kernel now refuses access");
+				  sys_errno, "the kernel no longer permits access to the process");
 	case ENOMEM:
 		return local_fail(ctx, err, TEI_ERR_MEMORY, p->peer,
 				  sys_errno, "the kernel is out of memory");

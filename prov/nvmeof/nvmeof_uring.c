@@ -425,8 +425,9 @@ static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 	slot = n > NVMEOF_FIXED ? -1 :
 	       uring_slots_take(ctx, u->fixed, NVMEOF_FIXED, (uint32_t)n);
 	if (slot < 0)
-		return uring_unfixed(u, addr, len, "too few free slots of 1 GiB, of",
-				     NVMEOF_FIXED, "in all");
+		return uring_unfixed(u, addr, len,
+				     "too few free buffer slots (1 GiB each), of",
+				     NVMEOF_FIXED, " in all");
 	for (i = 0; i < n && !err; i++) {
 		at = i * ctx->part;
 		err = uring_buffer(ctx, slot + (int)i, (char *)addr + at,

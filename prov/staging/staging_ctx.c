@@ -16,7 +16,7 @@ void staging_err(struct tei_err *err, int code, const char *text)
 	err->when_ns = tei_now_ns();
 	snprintf(err->provider, sizeof(err->provider), "cuda");
 	snprintf(err->text, sizeof(err->text),
-		 "GPU memory through host memory: %s", text);
+		 "transfer of GPU memory through host memory: %s", text);
 }
 
 int tei_staging_open(const struct tei_settings *settings,

@@ -20,7 +20,8 @@ void tei_staging_remote_err(struct tei_err *err,
 	snprintf(err->provider, sizeof(err->provider), "cuda");
 	snprintf(err->peer, sizeof(err->peer), "%s", tei_rail_peer_name(peer));
 	snprintf(err->text, sizeof(err->text),
-		 "GPU memory of another process, through its host memory: %s",
+		 "transfer with GPU memory of another process, through its host "
+		 "memory: %s",
 		 text);
 }
 
