@@ -383,7 +383,7 @@ static void note_full(void)
 		good = note_submit(&rig, (unsigned int)i, len);
 	ft_ok(good, "submissions_end_though_the_peer_is_full");
 	ft_ok(note_send(&rig, 99, 10) == -2 &&
-	      note_error(-2, 0, "holds as many as it may"),
+	      note_error(-2, 0, "reached its limit for queued notifications"),
 	      "a_notification_to_a_full_peer_is_withdrawn");
 	ft_ok(fx_ask(&rig.peer, "fetch 0 %d", many) == many,
 	      "notifications_to_a_full_peer_arrive_once_and_in_order");

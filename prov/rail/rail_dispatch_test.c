@@ -818,7 +818,7 @@ static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text,
 
 static void test_refusal_is_judged_by_its_code_and_not_by_its_text(void)
 {
-	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_STALE, "of no matter", 2),
+	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_STALE, "irrelevant text", 2),
 			RAIL_GONE_OVER);
 	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_TOO_MANY_PEERS,
 				       "stale incarnation", 1),

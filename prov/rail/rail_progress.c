@@ -679,7 +679,7 @@ static void progress_stood_still(struct progress *pr, uint64_t now)
 	pr->slept_ns = 0;
 	if (still < PROGRESS_STILL_NS)
 		return;
-	TEI_INFO("rail", "this process was suspended for %llu ms; its tasks get as much more time",
+	TEI_INFO("rail", "this process was suspended for %llu ms; the deadlines of its tasks are extended by this time",
 		 (unsigned long long)(still / TEI_NS_PER_MS));
 	rail_deadline_stood_still(pr->dp, still, now);
 }

@@ -153,7 +153,7 @@ static void report_text(const struct tei_rail_path_info *o, size_t n,
 		used += (size_t)len;
 	}
 	if (!n)
-		snprintf(text, REPORT_LINE, "no local rail reaches it");
+		snprintf(text, REPORT_LINE, "no local rail reaches the peer");
 }
 
 void rail_ctl_report(struct tei_rail_peer *p)

@@ -155,9 +155,9 @@ static bool hmem_dmabuf(const struct tei_rail_mr *mr)
 const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr)
 {
 	if (!HMEM_BUILT_DMABUF)
-		return "built without it";
+		return "moonrail was built without dma-buf";
 	if (mr->device.dmabuf < 0)
-		return "no descriptor from the driver";
+		return "the driver gave no file descriptor";
 	return hmem_dmabuf(mr) ? NULL : "libfabric older than 1.20";
 }
 

@@ -207,7 +207,7 @@ static void limits_registrations(const struct rail_limits *l,
 			 (unsigned long long)l->count, tei_plural(l->count));
 
 	if (l->max_count && (size_t)n < cap)
-		snprintf(out + n, cap - (size_t)n, ", the device takes %llu",
+		snprintf(out + n, cap - (size_t)n, ", the device allows %llu",
 			 (unsigned long long)l->max_count);
 }
 
@@ -232,8 +232,9 @@ static void limits_sizes(const struct rail_limits *l,
 		return;
 	}
 	limits_size(max, sizeof(max), l->max_size);
-	snprintf(out + n, cap - (size_t)n, "; the device takes %s at once%s",
-		 max, t->least <= l->max_size ?
+	snprintf(out + n, cap - (size_t)n,
+		 "; the device allows %s per registration%s", max,
+		 t->least <= l->max_size ?
 			      ", so the size is not the cause" : "");
 }
 

@@ -40,17 +40,17 @@ static void test_enomem_names_memlock_and_the_number_of_registrations(void)
 	l.max_count = 4096;
 	limits_log(&l, &t, -FI_EAGAIN,
 		   "memlock is not limited; there are 3 "
-		   "registrations, the device takes 4096");
+		   "registrations, the device allows 4096");
 	limits_log(&l, &t, -FI_ENOSPC,
 		   "there are 3 registrations, the device "
-		   "takes 4096");
+		   "allows 4096");
 	limits_log(&l, &t, -FI_EPERM, "");
 	l.memlock = 0;
 	l.pinned_kib = 0;
 	limits_log(&l, &t, -FI_EPERM,
 		   "the memlock limit is 0 KiB (ulimit -l), "
 		   "0 KiB are pinned; there are 3 registrations, the device "
-		   "takes 4096");
+		   "allows 4096");
 }
 
 static void test_a_refused_size_is_named_with_the_limit_of_the_device(void)
@@ -65,16 +65,16 @@ static void test_a_refused_size_is_named_with_the_limit_of_the_device(void)
 	l.max_size = 512 * LIMITS_KIB;
 	limits_log(&l, &t, -FI_EINVAL,
 		   "refused from 8 MiB down to 1 MiB; "
-		   "the device takes 512 KiB at once");
+		   "the device allows 512 KiB per registration");
 	l.max_size = UINT64_C(1) << 40;
 	limits_log(&l, &t, -FI_EINVAL,
 		   "refused from 8 MiB down to 1 MiB; "
-		   "the device takes 1 TiB at once, so the size is not the "
-		   "cause");
+		   "the device allows 1 TiB per registration, so the size "
+		   "is not the cause");
 	t.most = t.least = 100;
 	limits_log(&l, &t, -FI_EINVAL,
-		   "refused at 100 bytes; the device takes "
-		   "1 TiB at once, so the size is not the cause");
+		   "refused at 100 bytes; the device allows "
+		   "1 TiB per registration, so the size is not the cause");
 }
 
 static void test_pieces_that_were_taken_are_counted(void)
@@ -84,7 +84,7 @@ static void test_pieces_that_were_taken_are_counted(void)
 
 	limits_log(&l, &t, -FI_EINVAL,
 		   "5 of 8 parts were registered; there are 7 "
-		   "registrations, the device takes 12");
+		   "registrations, the device allows 12");
 }
 
 static void test_an_exhausted_key_space_is_named_with_the_size_of_a_key(void)

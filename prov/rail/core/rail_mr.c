@@ -199,7 +199,10 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	if (ret) {
 		rail_mr_free(mr);
 		return tei_err_fail(err, ret, "rail", NULL,
-				    "location \"%.64s\"", location);
+				    ret == TEI_ERR_MEMORY ?
+					    "location \"%.64s\": no memory for its NUMA ranges" :
+					    "location \"%.64s\": not a valid location",
+				    location ? location : "*");
 	}
 	*out = mr;
 	return 0;

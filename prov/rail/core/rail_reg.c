@@ -352,7 +352,7 @@ static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 	err->code = TEI_ERR_UNSUPPORTED;
 	snprintf(err->rail, sizeof(err->rail), "%s", rail->name);
 	snprintf(err->text, sizeof(err->text),
-		 "%.32s cannot register it: dma-buf: %.36s; peer memory: %.36s",
+		 "%.32s: cannot register GPU memory: dma-buf: %.36s; peer memory: %.36s",
 		 rail->name, no, fi_strerror(-ret));
 	return err->code;
 }

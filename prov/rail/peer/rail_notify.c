@@ -682,7 +682,7 @@ static void note_timed_out(struct tei_rail_outgoing *o, uint64_t timeout_ns)
 	snprintf(err.text, sizeof(err.text), "notification %s %g s: the peer %s",
 		 o->wholes ? "not acknowledged for" : "withdrawn after",
 		 (double)timeout_ns / (double)TEI_NS_PER_SEC,
-		 full ? "holds as many as it may" :
+		 full ? "has reached its limit for queued notifications" :
 		 met ? "does not answer" : "never answered");
 	snprintf(err.hint, sizeof(err.hint), "%s",
 		 full ? "does the peer call getNotifsFromEngine? its limits are MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES" :
