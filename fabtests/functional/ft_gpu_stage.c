@@ -744,7 +744,8 @@ static void dead(struct stage_rig *rig)
 	      "tasks_for_a_dead_target_end_together");
 	ft_ok(!te_task_error(rig->engine, job.id, 127, &err, sizeof(err)) &&
 		      err.code == -201 &&
-		      strstr(err.text, "turn had not come") &&
+		      strstr(err.text,
+			     "was still waiting for a bounce buffer") &&
 		      !strcmp(err.peer, rig->peer.name),
 	      "last_task_reports_that_it_has_waited");
 	fx_job_free(&job);

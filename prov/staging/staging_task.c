@@ -99,7 +99,7 @@ static void task_purge(struct staging_local *l,
 
 	staging_err(
 		&err, TEI_ERR_ENDPOINT,
-		"its turn had not come: other tasks for the same target made no progress for MC_SLICE_TIMEOUT");
+		"the task was still waiting for a bounce buffer: other tasks for the same target made no progress for MC_SLICE_TIMEOUT");
 	memcpy(err.peer, piece->peer, sizeof(err.peer));
 	tei_list_foreach(task, &l->live, struct tei_staging_task, live)
 		if (task->to == silent->to && task->queued && !task->running &&
