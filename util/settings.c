@@ -62,7 +62,8 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT_UNUSED("MC_MTU", rails.mtu, 256, 65536, "4096", "bytes",
 			"the provider negotiates the MTU"),
 	ROW_UINT("MC_WORKERS_PER_CTX", copies.workers, 0, 16, "0", "",
-		 "copy threads if MOONRAIL_COPY_THREADS is 0; 0: not set"),
+		 "copy threads if MOONRAIL_COPY_THREADS is 0; 0: half the CPUs, at "
+		 "most 16"),
 	ROW_UINT("MC_SLICE_SIZE", sched.slice_size, 4096, 67108864, "65536",
 		 "bytes", "smallest slice of a large request"),
 	ROW_UINT("MOONRAIL_SLICE_MAX", sched.slice_max, 4096, 1073741824,
@@ -222,7 +223,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "peer; further ones wait at their sender"),
 	ROW_SIZE("MOONRAIL_NOTIFY_BYTES", limits.notify_bytes, 1048576,
 		 INT64_C(1) << 40, "67108864", "bytes",
-		 "the same limits in bytes of names and messages"),
+		 "limit of these notifications in bytes of names and "
+		 "messages"),
 };
 
 _Static_assert(sizeof(settings_rows) / sizeof(settings_rows[0]) <=
