@@ -716,7 +716,7 @@ static int cache_put_check(const struct cache_segment *s,
 		return 0;
 	return tei_err_fail(err, TEI_ERR_CONTEXT, "meta",
 			    "ask that process for a new one",
-			    "segment '%.64s': this descriptor is of an earlier process",
+			    "segment '%.64s': this descriptor was published by an earlier process",
 			    s->name);
 }
 

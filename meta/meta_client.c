@@ -329,7 +329,7 @@ static int client_check(struct client_call *c,
 	if (h->type != type && !error)
 		return client_fail(c, TEI_ERR_REJECTED, "unexpected answer");
 	if (!*tag && c->session.on && !error)
-		return client_denied(c, "the peer does not prove that it has the shared secret");
+		return client_denied(c, "the peer has not proved that it has the shared secret");
 	if ((*tag && !c->session.on) || flags & ~META_WIRE_SIGNED)
 		return client_fail(c, TEI_ERR_REJECTED, "unexpected answer");
 	if (meta_wire_get32(h->length) > max + *tag)
@@ -355,7 +355,7 @@ static int client_body(struct client_call *c, int fd,
 	len -= tag;
 	if (!rc && tag && !meta_session_check(&c->session, h, body, len,
 					      (uint8_t *)body + len))
-		rc = client_denied(c, "the peer does not prove that it has the shared secret");
+		rc = client_denied(c, "the peer has not proved that it has the shared secret");
 	if (!rc && h->type == META_WIRE_ERROR)
 		rc = client_refused(c, body, len);
 	if (rc) {

@@ -48,7 +48,7 @@ static int etcd_refuse(const char *conn, struct tei_err *err)
 	return tei_err_fail(err, TEI_ERR_INVALID, "meta",
 			    "use etcd://host:port[,host:port...], and "
 			    "MOONRAIL_ETCD_AUTH_FILE for user and password",
-			    "metadata '%s': no list of at most %d etcd servers",
+			    "metadata '%s': not a list of 1 to %d etcd servers",
 			    shown, ETCD_ENDPOINTS);
 }
 

@@ -172,7 +172,7 @@ static int kv_fetch_missing(const struct meta_kv *kv, const char *name,
 {
 	if (was)
 		return tei_err_note(err, TEI_ERR_METADATA, "meta", NULL,
-				    "segment '%.48s' is not in %s %s any more",
+				    "segment '%.48s' is no longer in %s %s",
 				    name, kv->ops->product, kv->where);
 	return tei_err_fail(
 		err, TEI_ERR_METADATA, "meta",

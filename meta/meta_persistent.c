@@ -146,7 +146,7 @@ static int persistent_tried(const char *name, int rc, struct tei_err *err)
 {
 	return rc != META_CONFLICT ? rc :
 	       tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
-			    "segment '%.64s': other processes kept changing it",
+			    "segment '%.64s': other processes changed it during each attempt",
 			    name);
 }
 

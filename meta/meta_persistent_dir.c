@@ -49,8 +49,8 @@ static int dir_path(const struct tei_meta_store *s, const char *name,
 
 	if (!*dir)
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "meta",
-				    "MOONRAIL_SEGMENT_DIR names a folder that all processes share",
-				    "P2PHANDSHAKE without a folder for file segments");
+				    "set MOONRAIL_SEGMENT_DIR to a folder that all processes share",
+				    "MOONRAIL_SEGMENT_DIR is not set, so P2PHANDSHAKE has no file segments");
 	if (!strncmp(name, TEI_META_PERSISTENT,
 		     sizeof(TEI_META_PERSISTENT) - 1))
 		name += sizeof(TEI_META_PERSISTENT) - 1;

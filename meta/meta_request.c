@@ -158,9 +158,12 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 			     "requesting process has one");
 		return;
 	}
-	if (c->challenged || c->session.on ||
-	    !tei_random(nonce, sizeof(nonce))) {
-		meta_request_reject(s, c, "out of turn");
+	if (c->challenged || c->session.on) {
+		meta_request_reject(s, c, "unexpected AUTH");
+		return;
+	}
+	if (!tei_random(nonce, sizeof(nonce))) {
+		meta_request_reject(s, c, "the kernel supplied no random bytes");
 		return;
 	}
 	meta_rate_limit_charge(s, c->ip, REQUEST_AUTH_STEPS, now_ns);
@@ -182,7 +185,7 @@ static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 
 	(void)now_ns;
 	if (!c->challenged) {
-		meta_request_reject(s, c, "out of turn");
+		meta_request_reject(s, c, "unexpected RESPONSE");
 		return;
 	}
 	c->challenged = false;
@@ -238,7 +241,7 @@ static const char *request_check(const struct meta_conn *c,
 	if (memcmp(c->head.magic, META_WIRE_MAGIC, sizeof(c->head.magic)))
 		return "not a moonrail control frame";
 	if (c->head.version != META_WIRE_VERSION)
-		return "this process speaks version 1 of the control channel, the client another one";
+		return "this process uses version 1 of the control channel, the client uses another version";
 	if (!r)
 		return "unknown request";
 	if (c->session.on != !!(flags & META_WIRE_SIGNED))

@@ -163,7 +163,8 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 		return rc;
 	tei_err_fail(
 		err, TEI_ERR_METADATA, "meta",
-		"its publisher has no MOONRAIL_ZK_AUTH_FILE, or another one",
+		"its publisher uses no MOONRAIL_ZK_AUTH_FILE, or one with other "
+		"credentials",
 		"segment '%.32s': ZooKeeper %s: another user may have written "
 		"%.64s",
 		name, zk->where, path);

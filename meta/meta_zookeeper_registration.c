@@ -320,7 +320,7 @@ static int zk_refuse(struct zk *zk, struct zk_entry *e,
 	if (h->folder)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 				    "choose another server name",
-				    "segment '%.24s': ZooKeeper has a folder there, of names that begin with '%.24s/'",
+				    "segment '%.24s': the name is in use as a folder of names that begin with '%.24s/'",
 				    e->name, e->name);
 	zk_owner_text(h, who, sizeof(who));
 	tei_mutex_lock(&zk->lock);

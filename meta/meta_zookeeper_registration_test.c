@@ -482,7 +482,7 @@ static void test_folders_of_names_are_distinguished_from_owners(void)
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n/1", 1, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, &err), TEI_ERR_METADATA);
-	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "has a folder there"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "in use as a folder"));
 	tei_meta_store_withdraw(a.store, "n/1", meta_test_deadline(), NULL);
 	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n/1", 1, &err), TEI_ERR_METADATA);

@@ -70,7 +70,7 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 	/* An address contains no '@'. A list with '@' is refused, because it
 	 * may contain a password. */
 	if (strchr(list, '@'))
-		return "no list of servers";
+		return "not a list of servers";
 	while ((one = strsep(&list, ","))) {
 		n = strcspn(one, "/");
 		len = strlen(one);
@@ -90,7 +90,7 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 			strcpy(chroot, one + n);
 	}
 	if (!zk_servers_fine(servers))
-		return "no list of servers";
+		return "not a list of servers";
 	if (differ || (with > 1 && with < count))
 		return "the servers have different chroots";
 	if (strlen(chroot) > ZK_CHROOT_MAX)

@@ -498,7 +498,7 @@ static int zk_fetch_gone(const struct zk *zk, const char *name,
 			 struct tei_err *err)
 {
 	return tei_err_note(err, TEI_ERR_METADATA, "meta", NULL,
-			    "segment '%.48s' is not in ZooKeeper %s%.32s any more",
+			    "segment '%.48s' is no longer in ZooKeeper %s%.32s",
 			    name, zk->where, zk->chroot);
 }
 
@@ -587,6 +587,6 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	if (fine)
 		return 0;
 	return tei_err_fail(err, TEI_ERR_JSON, "meta", NULL,
-			    "server '%.64s': its address in ZooKeeper can't be read",
+			    "server '%.64s': its address in ZooKeeper cannot be read",
 			    server);
 }
