@@ -505,7 +505,7 @@ int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 	 * not use the memory without its address */
 	if (!memory || memory_size < sizeof(memory->addr))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "te_alloc: memory is NULL, or memory_size has no room for the address");
+				    "te_alloc: memory is NULL, or memory_size is too small for the member addr");
 	ret = alloc_where(location, &node, &gpu, &err);
 	if (!ret)
 		ret = alloc_check(size, flags, gpu, &err);

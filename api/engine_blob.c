@@ -284,7 +284,7 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	if (desc->file_count)
 		return tei_err_fail(err, TEI_ERR_REJECTED, "engine",
 				    "files are opened by openSegment of nvmeof/NAME",
-				    "blob of segment '%.64s': it names files",
+				    "blob of segment '%.64s': the descriptor lists files",
 				    desc->name);
 	if (!desc->incarnation)
 		return blob_gone(desc, "it has no incarnation", err);

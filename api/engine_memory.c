@@ -494,7 +494,7 @@ static int memory_in_file(const struct engine_region *r, int code,
 			  struct tei_err *err)
 {
 	return tei_err_fail(err, code, "engine", NULL,
-			    "%p: a file request still uses it",
+			    "%p: a file request still uses the memory",
 			    r->addr);
 }
 
@@ -502,7 +502,7 @@ static int memory_in_copy(const struct engine_region *r, int code,
 			  struct tei_err *err)
 {
 	return tei_err_fail(err, code, "engine", NULL,
-			    "%p: a copy from or to GPU memory still uses it",
+			    "%p: a copy from or to GPU memory still uses the memory",
 			    r->addr);
 }
 
@@ -624,7 +624,7 @@ static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 		ret = ranges[i].code; /* 0 if the region is GPU memory */
 		if (ret)
 			tei_err_fail(&err, ret, "engine", NULL,
-				     "%p: a copy inside this host still uses it",
+				     "%p: a copy inside this host still uses the memory",
 				     r[i].addr);
 		else
 			ret = r[i].gpu ?

@@ -273,8 +273,8 @@ static int subset_check_local(struct engine *e, const char *call,
 			return engine_refuse(
 				call, PREPARED_CALL, 8,
 				"submit it with submitTransfer",
-				"%s %p: GPU memory cannot be in a list", field,
-				p->local);
+				"%s %p: GPU memory cannot be a piece of a "
+				"prepared list", field, p->local);
 		return engine_refuse_source(e, call, PREPARED_CALL, field,
 					    p->local, p->length, write);
 	}
@@ -351,8 +351,8 @@ static int prepared_check_route(struct engine *e,
 		return 0;
 	return engine_refuse(call, PREPARED_CALL, 8,
 			     "submit the pieces with submitTransfer",
-			     "segment %d: files and GPU memory cannot be in a "
-			     "list",
+			     "segment %d: files and GPU memory cannot be "
+			     "pieces of a prepared list",
 			     p->target);
 }
 

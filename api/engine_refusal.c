@@ -72,7 +72,7 @@ int engine_refuse_target(const char *call, size_t i, segment_id_t id)
 {
 	return engine_refuse(call, i, 1,
 			     "use an id that openSegment returned and that has not been closed",
-			     "target_id %d is no open segment", id);
+			     "target_id %d is not an open segment", id);
 }
 
 int engine_refuse_transport(struct engine *e, const char *call, size_t i,

@@ -669,7 +669,7 @@ static void piece_post(struct engine_bounces *b, struct bounce_piece *piece)
 	tei_mutex_lock(&b->lock);
 	if (ret) {
 		bounce_fail_code(task, TEI_RAIL_END_FAILED, ret,
-				 "a piece was not accepted by the rails");
+				 "the data plane did not accept a piece of the request");
 		piece_ended(b, piece, TEI_RAIL_END_FAILED, NULL);
 	}
 	piece->posted = !ret;

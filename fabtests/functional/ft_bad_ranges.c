@@ -343,7 +343,7 @@ static void range_texts(struct range_rig *rig)
 	      "submit_past_the_end_of_a_buffer_names_the_address");
 	r = good;
 	r.target_id = 4711;
-	ft_ok(range_says_both(rig, &r, "target_id 4711 is no open segment"),
+	ft_ok(range_says_both(rig, &r, "target_id 4711 is not an open segment"),
 	      "submit_to_an_unknown_segment_names_the_id");
 	ft_ok(range_says(rig, false, many, 3, 2,
 			 "batch holds 0 of 2 requests") &&

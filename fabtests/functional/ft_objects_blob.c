@@ -676,7 +676,7 @@ static void blob_files(struct blob_rig *rig)
 			       "\"/dev/null\"}}]}", names[i]);
 		ret = blob_say_text(rig, text, (size_t)len, engine);
 		te_last_error(&err, sizeof(err));
-		good = good && ret == -104 && strstr(err.text, "names files");
+		good = good && ret == -104 && strstr(err.text, "lists files");
 		if (ret != -104)
 			ft_diag("%s: %d", names[i], ret);
 	}

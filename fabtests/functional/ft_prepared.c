@@ -353,7 +353,7 @@ static void prep_closed_segment(struct prep_rig *rig)
 	good = !prep_list(rig, TE_WRITE, 10, &list) &&
 	       !closeSegment(rig->engine, rig->seg) &&
 	       prep_run(rig, list, NULL, 0, NULL) == -1 &&
-	       prep_said("no open segment");
+	       prep_said("not an open segment");
 	ft_ok(good, "list_of_closed_segment_is_refused_%s", rig->way);
 	te_prepared_release(rig->engine, list);
 	rig->seg = openSegment(rig->engine, rig->target.name);
