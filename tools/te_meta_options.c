@@ -70,7 +70,7 @@ static const struct ft_options option_all = {
 		 "  unmount NAME           removes the paths on --server\n"
 		 "  list                   prints the names of all file segments\n"
 		 "  show NAME              prints the descriptor as JSON;\n"
-		 "                         ram/NAME: that of a process\n"
+		 "                         ram/NAME: segment of a process\n"
 		 "  remove NAME            removes the descriptor; the files stay\n"
 		 "  serve                  is a metadata store itself, over HTTP",
 	.rows = option_table,
