@@ -178,9 +178,9 @@ static int place_bind(const struct bench_memory *memory,
 
 		snprintf(what, sizeof(what), "on NUMA node %u", node);
 		if (!place_node_there(node))
-			return place_refuse(what, memory->size, "there is no "
-					    "such node, or none that this "
-					    "process may use");
+			return place_refuse(what, memory->size, "the node "
+					    "does not exist, or this process "
+					    "may not use it");
 		/* the part is empty after the rounding to pages, or the kernel
 		 * has no NUMA */
 		if (begin == place_begin(place, memory->size, i + 1) ||
@@ -327,8 +327,8 @@ int bench_memory_get(struct bench_memory *memory, uint64_t size,
 	page = pages == BENCH_PAGES_HUGE ? place_pool_page() :
 					   (uint64_t)sysconf(_SC_PAGESIZE);
 	if (place.n > 1 && place.page < page) {
-		ret = place_refuse("in parts", size, "PAGE is less than a "
-				   "page");
+		ret = place_refuse("in parts", size, "PAGE is smaller than "
+				   "a page of the memory");
 		goto err_put;
 	}
 	ret = place_bind(memory, &place);

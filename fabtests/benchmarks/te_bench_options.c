@@ -76,7 +76,7 @@ static const struct ft_option option_table[] = {
 	  "nvmeof: when a write is completed: data, dsync or\n"
 	  "none; data" },
 	{ "file_depth", FT_COUNT, FIELD(file_depth), 1, 1024, NULL, "N",
-	  "nvmeof: reads and writes under way at one time; 64" },
+	  "nvmeof: reads and writes in progress at one time; 64" },
 	{ "file_io", FT_WORD, FIELD(file_io), 0, 0, option_file_ios, "HOW",
 	  "nvmeof: uring, threads or auto; auto" },
 	{ "nic_priority_matrix", FT_TEXT, FIELD(nic_priority_matrix), 0, 0,
@@ -117,8 +117,8 @@ static const struct ft_option option_table[] = {
 	{ "max_errors", FT_COUNT, FIELD(max_errors), 1, UINT64_MAX, NULL, "N",
 	  "errors of one thread that stop the run; 1" },
 	{ "window", FT_COUNT, FIELD(window), 0, 65536, NULL, "N",
-	  "raw: keep N operations posted, latency is each one's;\n"
-	  "0: post a batch, wait for all of it; 0" },
+	  "raw: keep N operations posted and measure the latency\n"
+	  "of each; 0: post a batch, wait for all of it; 0" },
 	{ "bidirectional", FT_FLAG, FIELD(bidirectional), 0, 0, NULL, "",
 	  "raw: the target does the same to the initiator, as\n"
 	  "fi_rma_bw does" },
@@ -270,8 +270,8 @@ static int options_check_places(const struct bench_opts *opts)
 				      "--mode=target, loopback, raw, self, "
 				      "memcpy and prepared");
 	if (opts->mode == BENCH_REGISTER && bench_location_parts(opts->location))
-		return options_refuse("--mode=register has each buffer on one "
-				      "node");
+		return options_refuse("--mode=register needs a --location on "
+				      "one node");
 	if (opts->pages != BENCH_PAGES_ANY && !opts->child &&
 	    !(mode & (PLACES_OWN | PLACES_TARGET)))
 		return options_refuse("--pages goes with the modes that "
@@ -331,7 +331,8 @@ static int options_check(const struct bench_opts *opts)
 				      "--plain_calls and --wait_fd go with "
 				      "--mode=raw");
 	if (opts->progress_cpus && (raw || opts->mode == BENCH_MEMCPY))
-		return options_refuse("--progress_cpus goes with an engine");
+		return options_refuse("--progress_cpus needs a mode with an "
+				      "engine");
 	if (options_check_places(opts) || options_check_files(opts) ||
 	    options_check_prepared(opts))
 		return BENCH_USAGE;

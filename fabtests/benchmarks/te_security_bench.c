@@ -478,9 +478,9 @@ static bool sb_report(FILE *csv, const struct sb_rig *rig)
 			n[without] += rig->phase[without][i].requests;
 			cut[without] += rig->phase[without][i].cut;
 		}
-	printf("%s: %s; %d pairs of phases; cut %d of %d requests, without it %d of %d\n",
-	       rig->client->name, rig->client->does, rig->pairs, cut[0], n[0],
-	       cut[1], n[1]);
+	printf("%s: %s; %d pairs of phases; limited to %d medians: %d of %d requests with the client, %d of %d without it\n",
+	       rig->client->name, rig->client->does, rig->pairs, SB_CUT,
+	       cut[0], n[0], cut[1], n[1]);
 	for (int what = 0; what < SB_WHATS; what++) {
 		if (!sb_has(rig, what))
 			continue;

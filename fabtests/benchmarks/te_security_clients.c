@@ -286,16 +286,16 @@ const struct sb_client sb_clients[] = {
 	  client_dripping },
 	{ "flooding", "requests over one connection", false, 40, 3,
 	  client_flooding },
-	{ "flooding-200", "requests over 200", false, 700, 3,
+	{ "flooding-200", "requests over 200 connections", false, 700, 3,
 	  client_flooding_many },
 	{ "connecting", "connections, one after the other", false, 40, 3,
 	  client_connecting },
 	{ "urgent", "urgent bytes over 200 connections", false, 700, 3,
 	  client_urgent },
-	{ "junk", "64 KiB that are no request, over and over", false, 40, 3,
+	{ "junk", "64 KiB that are not a request, repeatedly", false, 40, 3,
 	  client_junk },
-	{ "peer", "4 engines with the secret that open", true, 100, 30,
-	  client_peers },
+	{ "peer", "4 engines with the secret that open segments", true, 100,
+	  30, client_peers },
 };
 
 const int sb_clients_count = sizeof(sb_clients) / sizeof(sb_clients[0]);

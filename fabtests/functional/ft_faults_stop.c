@@ -183,7 +183,7 @@ static void others_have_its_place(struct fault_rig *rig, struct fx_peer *target,
 			       n.other.mem.addr, FX_MIB, 0) &&
 	       fx_buf_check(&n.other.mem, 0, FX_MIB, 1);
 	took = (ft_now_ns() - from) / 1000000;
-	ft_diag("%llu ms while a stopped target occupied the only connection",
+	ft_diag("a write to another target took %llu ms while a stopped target occupied the only connection",
 		(unsigned long long)took);
 	ft_ok(good && took <= fx_soon_ms(5000),
 	      "connection_of_stopped_target_is_given_to_others");

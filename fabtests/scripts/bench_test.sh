@@ -244,15 +244,15 @@ places_refused()
 		refuses 2 'goes with --mode=' --mode=idle --location=cpu:0 &&
 		refuses 2 'goes with --mode=' --mode=target --location=cpu:0 &&
 		refuses 2 'goes with the modes that' --mode=demo --pages=small &&
-		refuses 2 'each buffer on one' --mode=register \
+		refuses 2 'needs a --location on one node' --mode=register \
 			--location=segments:4096:0,0 &&
 		refuses 2 'go with --protocol=nvmeof' --mode=self \
 			--file_sync=none &&
-		refuses 1 'on NUMA node 1000: there is no such node' \
+		refuses 1 'on NUMA node 1000: the node does not exist' \
 			--mode=memcpy --location=cpu:1000 &&
-		refuses 1 'on NUMA node 1000: there is no such node' \
+		refuses 1 'on NUMA node 1000: the node does not exist' \
 			--mode=self --target_location=segments:4096:0,1000 &&
-		refuses 1 'PAGE is less than a page' \
+		refuses 1 'PAGE is smaller than a page of the memory' \
 			--mode=memcpy --location=segments:512:0,0
 }
 

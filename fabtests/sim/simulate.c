@@ -130,7 +130,8 @@ static void run_stuck(int signal)
 
 	(void)signal;
 	if (sim_events() == before)
-		sim_fail("the event does not end");
+		sim_fail("no event has ended for %d s of processor time",
+			 SIMULATE_STUCK_S);
 	before = sim_events();
 }
 

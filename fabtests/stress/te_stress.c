@@ -130,7 +130,7 @@ int main(int argc, char **argv)
 		good = stress_start(&s, i, false);
 	if (ft_ok(good, "workers_start")) {
 		s.next_fault_ns = ft_now_ns() + FT_NS_PER_SEC;
-		ft_ok(stress_run(&s, seconds), "the_run_goes_to_its_end");
+		ft_ok(stress_run(&s, seconds), "run_reaches_its_end");
 		stress_result(&s);
 		ft_ok(stress_all_poison(&s), "ended_move_writes_no_byte");
 	}

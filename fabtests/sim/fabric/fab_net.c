@@ -201,7 +201,8 @@ void sim_net_begin(const struct sim_net_conf *conf, uint32_t nics)
 	uint32_t i, j;
 
 	if (fab_net || !nics || nics > 64)
-		sim_fail("network: a second one, or %u NICs per host", nics);
+		sim_fail("network: already begun, or %u NICs per host (must be 1 to 64)",
+			 nics);
 	fab_net = fab_alloc(sizeof(*fab_net));
 	fab_net->conf = *conf;
 	fab_net->nhosts = sim_host_count();
