@@ -715,7 +715,7 @@ static int cache_put_check(const struct cache_segment *s,
 	    desc->serial > s->desc->serial)
 		return 0;
 	return tei_err_fail(err, TEI_ERR_CONTEXT, "meta",
-			    "ask that process for a new one",
+			    "ask the process that has the segment now for its descriptor",
 			    "segment '%.64s': this descriptor was published by an earlier process",
 			    s->name);
 }

@@ -365,8 +365,9 @@ static void server_accept(struct tei_meta_server *s, int listener,
 	}
 }
 
-/* Returns the time limit of the next epoll_wait: the time until the next
- * deadline, release or resumption, ms, rounded up; or -1 if there is none. */
+/* Returns the time limit of the next epoll_wait, ms, rounded up: the time until
+ * a connection reaches its deadline, a client above its rate may continue, or
+ * the server accepts connections again. Returns -1 if nothing of this is due. */
 static int server_timeout(const struct tei_meta_server *s)
 {
 	uint64_t due = s->next_due_ns, now, ms;
@@ -590,7 +591,7 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	if (!config->host || !*config->host ||
 	    config->min_port > config->max_port)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "control channel: no host, or ports %u to %u",
+				    "control channel: the host is empty, or the first port %u is above the last port %u",
 				    config->min_port, config->max_port);
 	s = server_new(config);
 	if (!s)

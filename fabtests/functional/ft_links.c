@@ -430,9 +430,10 @@ static bool links_flap(struct fx_links *l, unsigned int i,
 	flap->back_ms = good ? links_back(l) : 0;
 	flap->fds = fx_count_dir("/proc/self/fd");
 	flap->target_fds = fx_count_dir(fds);
-	ft_diag("flap %u: carries its share after %.0f ms (calm: %.0f ms), "
-		"%u descriptors here, %u at the target", i, flap->back_ms,
-		flap->calm_ms, flap->fds, flap->target_fds);
+	ft_diag("flap %u: r0 carried its share %.0f ms after the repair (before "
+		"the fault: after %.0f ms), %u file descriptors here, %u at the "
+		"target", i, flap->back_ms, flap->calm_ms, flap->fds,
+		flap->target_fds);
 	return flap->calm_ms > 0 && flap->back_ms > 0;
 }
 

@@ -58,9 +58,9 @@ struct sim_node {
 	uint32_t id;
 	struct sim_proc *proc;		/* the running process, or the last one;
 					 * NULL before the first one */
-	char *chunk[SIM_CHUNKS];	/* memory of the registered regions; the
-					 * addresses are the same in each
-					 * life */
+	char *chunk[SIM_CHUNKS];	/* memory of the registered regions; a
+					 * restarted process has the same
+					 * addresses */
 	bool registered[SIM_CHUNKS];
 	uint64_t since_ns[SIM_CHUNKS];	/* time at which `registered` changed
 					 * last */

@@ -164,7 +164,7 @@ static void svg_bar(FILE *f, const struct timeline_bar *bar)
 		return;
 	}
 	y += (double)(bar->id % 4) * 4;
-	fprintf(f, "<rect x='%.1f' y='%.1f' width='%.1f' height='3' fill='%s'><title>operation %" PRIu64 ", %.6f s, %.6f s, to host %u</title></rect>\n",
+	fprintf(f, "<rect x='%.1f' y='%.1f' width='%.1f' height='3' fill='%s'><title>operation %" PRIu64 ", start %.6f s, duration %.6f s, to host %u</title></rect>\n",
 		x, y, w, c, bar->id,
 		(double)(bar->from_ns - SIM_START_NS) / 1e9,
 		(double)(bar->until_ns - bar->from_ns) / 1e9, bar->to);

@@ -44,8 +44,9 @@
  * the progress thread leaves them to the application.
  *
  * The source files form layers. A file calls files of its own layer and of the
- * layers below it; reports upward go through the inbox, the type of an
- * operation and the handlers of messages:
+ * layers below it. A lower layer reports to a higher one through the inbox,
+ * through the function table of an operation's type, or through the table of
+ * message handlers:
  *
  *	objects		fabric, domain, ep, poll; init and attr (fi_getinfo)
  *	events		dispatch, timer, resolver
