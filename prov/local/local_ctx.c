@@ -215,7 +215,7 @@ static void ctx_withdraw(struct tei_local *ctx)
 	if (ctx->shared &&
 	    !local_slots_drain(ctx->shared, 0, UINT64_MAX,
 			       tei_now_ns() + TEI_NS_PER_SEC))
-		TEI_WARN(CTX_SUBSYS, "context closed although another process has not finished a copy: is it stopped?");
+		TEI_WARN(CTX_SUBSYS, "context closed although another process has not finished a copy: is that process stopped?");
 }
 
 /*

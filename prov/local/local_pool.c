@@ -142,7 +142,7 @@ static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 	rc = pool_start_thread(ctx);
 	if (rc && !ctx->nthreads)
 		return local_fail(ctx, NULL, TEI_ERR_MEMORY, NULL, rc,
-				  "no copy thread: %s", strerrordesc_np(rc));
+				  "no copy thread could be started: %s", strerrordesc_np(rc));
 	return 0;
 }
 

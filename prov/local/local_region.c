@@ -72,7 +72,7 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
 		return rc;
 	if (!base || !len || addr > UINT64_MAX - len)
 		return local_fail(ctx, NULL, TEI_ERR_INVALID, NULL, 0,
-				  "region %p, %llu bytes: NULL, length 0, or the range wraps around",
+				  "region %p, %llu bytes: the address is NULL, the length is 0, or the range wraps around",
 				  base, (unsigned long long)len);
 	tei_mutex_lock(&ctx->lock);
 	rc = region_insert(ctx, addr, addr + len, access, &other);
@@ -287,7 +287,7 @@ void tei_local_regions_remove(struct tei_local *ctx,
 			local_fail(ctx, NULL, ranges[i].code, NULL, 0,
 				   ranges[i].code == TEI_ERR_BUSY ?
 				   "region %p: still in use by a copy; it stays registered" :
-				   "region %p: no region starts there with that length",
+				   "region %p: no region of this length starts at the address",
 				   ranges[i].base);
 }
 
