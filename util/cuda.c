@@ -239,7 +239,7 @@ int tei_cuda_open(struct tei_err *err, struct tei_cuda **out)
 	cuda->library = cuda_library();
 	if (!cuda->library) {
 		cuda_explain(err, TEI_ERR_NO_DEVICE,
-			     CUDA_LIBRARY " is not loaded in this process, so it has no GPU memory");
+			     CUDA_LIBRARY " is not loaded in this process, so the process has no GPU memory");
 		free(cuda);
 		return err->code;
 	}

@@ -59,8 +59,8 @@ static const struct {
 	{ TEI_HINT_THREAD, ENOSYS,
 	  "a seccomp filter forbids creating threads: allow clone and clone3" },
 	{ TEI_HINT_DATA, EACCES,
-	  "the target no longer offers that range: sync the segment, or "
-	  "register it there" },
+	  "the target has unregistered that range: sync the segment, or "
+	  "register the range again at the target" },
 	{ TEI_HINT_DATA, ENOMEM,
 	  "check the locked-memory limit (ulimit -l) at both ends" },
 	{ TEI_HINT_DATA, ECONNREFUSED,

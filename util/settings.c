@@ -131,7 +131,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MOONRAIL_STORE_LEASE_MS", store.lease_ms, 1000, 3600000,
 		 "10000", "ms",
 		 "lease of the keys in a metadata store other than ZooKeeper, "
-		 "after which those of a dead process disappear"),
+		 "after which the keys of a dead process disappear"),
 	ROW_UINT("MOONRAIL_STORE_POLL_MS", store.poll_ms, 50, 3600000, "2000",
 		 "ms",
 		 "interval at which keys are read again if the metadata store "
@@ -174,7 +174,7 @@ static const struct tei_setting_row settings_rows[] = {
 		 "small requests that are adjacent at source and target are "
 		 "posted as one"),
 	ROW_BOOL("MOONRAIL_SMALL_FIRST", sched.small_first, "0",
-		 "bulk requests always leave room for small ones, not only "
+		 "bulk requests are always throttled for small ones, not only "
 		 "while small ones are active"),
 	ROW_BOOL("MOONRAIL_GPU_DIRECT", memory.gpu_direct, "1",
 		 "access GPU memory directly, on rails that can and for files "
@@ -187,7 +187,7 @@ static const struct tei_setting_row settings_rows[] = {
 		 "auto_discover also installs direct copies within the process "
 		 "and the host"),
 	ROW_UINT("MOONRAIL_COPY_THREADS", copies.threads, 0, 64, "0", "",
-		 "most copy threads for transfers inside this host; 0: half "
+		 "maximum number of copy threads inside this host; 0: half "
 		 "the CPUs of the process, 1 to 16"),
 	ROW_TEXT("MOONRAIL_FILE_IO", files.io, "auto",
 		 "uring, threads, or auto: io_uring if available"),
