@@ -284,7 +284,7 @@ int tei_topo_parse(const char *text, const struct tei_topo *base,
 
 	if (!text || !out)
 		return tei_err_fail(err, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
-				    "no priority matrix");
+				    "text or out is NULL");
 	rc = topo_json_tree(text, &root, err);
 	if (rc)
 		return rc;
