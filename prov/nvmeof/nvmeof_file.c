@@ -239,7 +239,7 @@ int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err)
 
 	if (fstat(f->cached, &st))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
-				      "cannot be checked");
+				      "its state cannot be read");
 	return file_check_stat(f, &st, err);
 }
 

@@ -77,7 +77,7 @@ static void op_fail(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 	if (op->err)
 		*op->err = *err;
 	TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_ERROR, "nvmeof",
-			"%s of %llu bytes at %llu of %s: %s",
+			"%s of %llu bytes at offset %llu of %s: %s",
 			op->read ? "read" : "write",
 			(unsigned long long)op->length,
 			(unsigned long long)op->offset, op->seg->name,

@@ -147,7 +147,7 @@ static void test_uring_registers_memory_in_parts(void)
 	if (!rig_start(&r, "uring", "none", true))
 		return;
 	if (op_fixed(&r, 0) < 0) {
-		tei_test_skip("this kernel registers no memory");
+		tei_test_skip("io_uring of this kernel cannot register memory");
 		rig_stop(&r);
 		return;
 	}
@@ -178,7 +178,7 @@ static void test_uring_goes_by_registered_files(void)
 	if (!rig_start(&r, "uring", "data", false))
 		return;
 	if (r.seg->file[0].cached_slot < 0) {
-		tei_test_skip("this kernel registers no files");
+		tei_test_skip("io_uring of this kernel cannot register files");
 		rig_stop(&r);
 		return;
 	}
@@ -429,7 +429,7 @@ static bool op_bouncing(struct rig *r, const char *io)
 	r->seg->file[0].numa = -1;
 	if (r->seg->file[0].direct >= 0 && r->seg->file[0].mem_align >= 2)
 		return true;
-	tei_test_skip("direct requests take any memory, or there are none");
+	tei_test_skip("O_DIRECT does not work, or it accepts unaligned memory");
 	rig_stop(r);
 	return false;
 }
