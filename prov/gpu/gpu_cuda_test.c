@@ -13,7 +13,7 @@ static void test_driver_is_not_loaded_before_it_is_needed(void)
 	struct tei_err err;
 
 	if (gpu_test_loaded()) {
-		tei_test_skip("another case has loaded the driver");
+		tei_test_skip("another test case has loaded the CUDA driver");
 		return;
 	}
 	CU_ASSERT(!tei_cuda_present());

@@ -355,7 +355,7 @@ int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 	int ret;
 
 	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr) {
-		gpu_refuse(err, TEI_ERR_INVALID, "NULL, length 0, or the range wraps around");
+		gpu_refuse(err, TEI_ERR_INVALID, "the address is NULL, the length is 0, or the range wraps around");
 		return TEI_ERR_INVALID;
 	}
 	m = mem_new(addr, len, err);
