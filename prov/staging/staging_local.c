@@ -61,7 +61,7 @@ int tei_staging_mem_add(struct tei_staging *s, void *gpu, uint64_t len,
 	ret = tei_gpu_mem_hold(l->gpu, (uintptr_t)gpu, len, &at);
 	if (ret)
 		return tei_err_fail(err, ret, "staging", NULL,
-				    "%p: is being unregistered", gpu);
+				    "%p: the GPU memory is being unregistered", gpu);
 	tei_mutex_lock(&l->part.admin);
 	ret = staging_pool_use(&l->part, gpu, at, err);
 	tei_mutex_unlock(&l->part.admin);

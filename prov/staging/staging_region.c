@@ -77,7 +77,7 @@ int tei_staging_grant_add(struct tei_staging *s, void *gpu, uint64_t len,
 	ret = tei_gpu_mem_hold(staging_gpu(s), (uintptr_t)gpu, len, &place);
 	if (ret)
 		return tei_err_fail(err, ret, "staging", NULL,
-				    "%p: is being unregistered", gpu);
+				    "%p: the GPU memory is being unregistered", gpu);
 	ret = region_use(rs, gpu, len, place, serial, err);
 	tei_gpu_mem_let_go(staging_gpu(s), (uintptr_t)gpu);
 	return ret;

@@ -377,7 +377,7 @@ static void request_done(struct staging_remote *rs, struct staging_request *p,
 					      TEI_RAIL_END_FAILED,
 				      code ? code : TEI_ERR_CONTEXT,
 				      code ? tei_err_name(code) :
-					     "no slot was granted");
+					     "the target granted no bounce slot");
 	remote_task_try_end(rs, task);
 }
 
@@ -609,7 +609,7 @@ static void target_gone(struct staging_remote *rs, struct staging_target *t)
 				      queue);
 		remote_task_fail_code(rs, task, TEI_RAIL_END_FAILED,
 				      TEI_ERR_ENDPOINT,
-				      "the process has ended");
+				      "the target process has ended");
 		remote_task_try_end(rs, task);
 	}
 	for (i = 0; i < STAGING_NUMBERS; i++) {
@@ -619,7 +619,7 @@ static void target_gone(struct staging_remote *rs, struct staging_target *t)
 		else if (p->state == REQUEST_SENT ||
 			 p->state == REQUEST_COPYING)
 			request_drop(rs, p, TEI_RAIL_END_FAILED,
-				     TEI_ERR_ENDPOINT, "the process has ended",
+				     TEI_ERR_ENDPOINT, "the target process has ended",
 				     true);
 	}
 }
