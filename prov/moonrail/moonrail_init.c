@@ -254,7 +254,7 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 	fi_param_define(&moonrail_provider, "addr", FI_PARAM_STRING,
 			"Interfaces or addresses to use as rails, separated by commas (default: all that are usable)");
 	fi_param_define(&moonrail_provider, "enable", FI_PARAM_BOOL,
-			"Whether programs that do not name a provider are offered moonrail, too, if all rails are IP interfaces (default: no)");
+			"Whether moonrail is also offered to programs that do not name a provider, if all rails are IP interfaces (default: no)");
 	fi_param_define(&moonrail_provider, "config", FI_PARAM_STRING,
 			"How rails share operations, by size: pairs <max_size>:<policy>, separated by commas, in ascending order of size; the policies are fixed, round-robin, striping and adaptive (default: adaptive for all sizes)");
 	/* report libfabric's own version if it is higher, because libfabric
