@@ -131,7 +131,7 @@ static const char *msg_parse_head(struct rail_wire *w, struct msg_head *h)
 	rail_wire_get(w, 8);
 	rail_wire_get(w, 8);
 	if (w->bad || magic != RAIL_WIRE_MAGIC || total != w->cap || !h->src)
-		return "not of the peer protocol";
+		return "not a message of the peer protocol";
 	if (version != RAIL_WIRE_VERSION)
 		return "another protocol version";
 	return NULL;
@@ -357,7 +357,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	const char *why = msg_parse_head(&w, &h);
 
 	if (!why && !lane->is_rx && h.type != RAIL_MSG_USER)
-		why = "type not allowed at a tx lane";
+		why = "a tx lane does not accept messages of this type";
 	if (!why && msg_set_deferred(lane, h.type, buf, len))
 		return;
 	/* a malformed hello must not create an unauthenticated peer, so the

@@ -113,7 +113,7 @@ static void contact_lane_taken(struct rail *rail)
 		return;
 	TEI_WARN("rail",
 		 "%s; processes that know only this address cannot connect "
-		 "until it is free",
+		 "until the address is free",
 		 rail->contact.opening.err.text);
 	contact_lane_set(rail, RAIL_CONTACT_LANE_TAKEN);
 	rail_peer_announce(rail->dp);

@@ -66,7 +66,7 @@ static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 	}
 	rail_open_err_fn(o->lane.rail)(
 		&o->err, TEI_ERR_CONTEXT, "rail",
-		"leave the provider more ports to choose from",
+		"allow the provider to use more ports",
 		"%s: rx lane: %s returns only addresses that were used before",
 		o->lane.rail->name, o->lane.rail->nic.provider);
 }

@@ -158,7 +158,7 @@ const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr)
 		return "moonrail was built without dma-buf";
 	if (mr->device.dmabuf < 0)
 		return "the driver gave no file descriptor";
-	return hmem_dmabuf(mr) ? NULL : "libfabric older than 1.20";
+	return hmem_dmabuf(mr) ? NULL : "libfabric is older than 1.20";
 }
 
 int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,

@@ -644,7 +644,7 @@ static void info_warn_missing(const char *devices,
 	     tok = strtok_r(NULL, ", ", &save))
 		if (!info_found(lists->fit, tok) &&
 		    !info_found(lists->unfit, tok))
-			TEI_WARN("rail", "%s: no such device, or it is down",
+			TEI_WARN("rail", "%s: the device does not exist or is down",
 				 tok);
 }
 

@@ -90,7 +90,8 @@ int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err)
 		return near_fail(dp, "not a list of CPUs", err);
 	CPU_AND(&dp->thread.cpus, &dp->thread.cpus, &may);
 	if (!CPU_COUNT(&dp->thread.cpus))
-		return near_fail(dp, "this process may use none of them", err);
+		return near_fail(dp, "this process may use none of these CPUs",
+				 err);
 	return 0;
 }
 

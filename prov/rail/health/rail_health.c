@@ -554,7 +554,7 @@ static void health_confirm(const struct health_todo *t,
 		rail_health_state(t->rail);
 	} else if (f && still && f->stage == RAIL_FAULT_SUSPECT) {
 		rail_health_down(t->peer, t->rail, t->remote,
-				 "nothing gets through", true);
+				 "posted operations do not complete", true);
 	} else if (f && f->stage <= RAIL_FAULT_SUSPECT) {
 		f->stage = RAIL_FAULT_ASKED;
 		f->rail_slices = rail_moved(t->rail);

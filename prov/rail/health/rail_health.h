@@ -69,8 +69,9 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 				   struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
 /* Moves the pair to stage DOWN because of an error, or because the checks have
- * found that nothing gets through. why: constant string for the log. cut: true
- * if the progress thread must also cut the pair's connections. Any thread. */
+ * found that posted operations do not complete. why: constant string for the
+ * log. cut: true if the progress thread must also cut the pair's connections.
+ * Any thread. */
 void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		      uint16_t remote, const char *why, bool cut)
 	TEI_REQUIRES(rail_sched_held);

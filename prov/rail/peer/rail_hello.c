@@ -63,7 +63,7 @@ static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 	rail_sched_enter(p->dp);
 	forget = rail_peer_unused(p) && hello_too_silent(p, now);
 	if (forget)
-		rail_peer_forget(p, "it does not answer", &done);
+		rail_peer_forget(p, "the peer does not answer", &done);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	return forget;
@@ -81,7 +81,7 @@ static void hello_no_route(struct tei_rail_peer *p)
 	err.when_ns = tei_now_ns();
 	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
 	snprintf(err.text, sizeof(err.text),
-		 "no rail here fits the peer's provider and address");
+		 "no local rail matches the peer's provider and address");
 	snprintf(err.hint, sizeof(err.hint),
 		 "install the same transport on both sides");
 	rail_done_init(&done);

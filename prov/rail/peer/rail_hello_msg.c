@@ -176,7 +176,7 @@ const char *rail_refusal_text(enum rail_refusal why)
 	case RAIL_REFUSE_SECRETS_DIFFER:
 		return "the shared secrets differ";
 	case RAIL_REFUSE_TOO_MANY_PEERS:
-		return "it holds MOONRAIL_MAX_PEERS peers already";
+		return "the queried process already has MOONRAIL_MAX_PEERS peers";
 	}
 	return "no reason given";
 }

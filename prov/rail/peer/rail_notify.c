@@ -367,7 +367,7 @@ static void note_no_rail(struct tei_rail_peer *p)
 	err.when_ns = tei_now_ns();
 	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
 	snprintf(err.text, sizeof(err.text),
-		 "no rail here fits the peer's provider and address");
+		 "no local rail matches the peer's provider and address");
 	snprintf(err.hint, sizeof(err.hint),
 		 "install the same transport on both sides");
 	rail_sched_enter(p->dp);
@@ -565,13 +565,13 @@ static int note_check(struct tei_rail_peer *p, uint64_t bytes,
 		return tei_err_note(err, TEI_ERR_TOO_MANY, "rail",
 				    "does the peer call getNotifsFromEngine?",
 				    "%s: notification refused: "
-				    "MOONRAIL_MAX_NOTIFIES=%u wait to be sent",
+				    "MOONRAIL_MAX_NOTIFIES=%u notifications wait to be sent",
 				    p->name, s->limits.max_notifies);
 	if (n && held + bytes > s->limits.notify_bytes)
 		return tei_err_note(err, TEI_ERR_TOO_MANY, "rail",
 				    "does the peer call getNotifsFromEngine?",
 				    "%s: notification refused: %llu bytes wait "
-				    "to be sent, MOONRAIL_NOTIFY_BYTES=%llu",
+				    "to be sent, the limit is MOONRAIL_NOTIFY_BYTES=%llu",
 				    p->name, (unsigned long long)held,
 				    (unsigned long long)s->limits.notify_bytes);
 	return 0;
@@ -586,7 +586,7 @@ static int note_new(struct tei_rail_peer *p, const struct tei_rail_note *what,
 
 	if (a > TEI_RAIL_NOTIFY_MAX || b > TEI_RAIL_NOTIFY_MAX - a)
 		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
-				    "notification of %zu bytes: at most %u",
+				    "notification of %zu bytes: the limit is %u bytes",
 				    a + b, TEI_RAIL_NOTIFY_MAX);
 	ret = note_check(p, a + b, err);
 	if (ret)

@@ -275,10 +275,10 @@ static void note_log_full(struct tei_rail_dp *dp)
 	if (tei_log_enabled(TEI_LOG_WARN))
 		tei_log_repeated(
 			&dp->notes.full_repeat, TEI_LOG_WARN, "rail",
-			"no room for another notification, senders wait until "
-			"getNotifsFromEngine fetches some: "
+			"the queue of received notifications has reached "
 			"MOONRAIL_MAX_NOTIFIES=%u or "
-			"MOONRAIL_NOTIFY_BYTES=%llu are held",
+			"MOONRAIL_NOTIFY_BYTES=%llu; senders wait until "
+			"getNotifsFromEngine is called",
 			dp->settings->limits.max_notifies,
 			(unsigned long long)dp->settings->limits.notify_bytes);
 }

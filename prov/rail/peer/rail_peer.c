@@ -104,7 +104,7 @@ static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 		return;
 	rail_done_init(&done);
 	/* the peer has no tasks, so there is nothing to report */
-	rail_peer_forget(p, "evicted to make room for another peer", &done);
+	rail_peer_forget(p, "evicted because another peer was added", &done);
 	p->evicted = true;
 	dp->peers.n--;
 }
@@ -490,10 +490,10 @@ int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
 	if (ret == TEI_ERR_TOO_MANY)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail",
 				    "raise MOONRAIL_MAX_PEERS",
-				    "%s: no room for another peer", name);
+				    "%s: not added: this process already has MOONRAIL_MAX_PEERS peers", name);
 	if (ret)
 		return tei_err_fail(err, ret, "rail", NULL,
-				    "%s: no memory for its addresses", name);
+				    "%s: no memory for the peer's addresses", name);
 	*out = p;
 	return 0;
 }

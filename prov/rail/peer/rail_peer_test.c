@@ -153,7 +153,7 @@ static void test_law2_a_peer_that_refuses_us_may_still_be_written(void)
 	rail_done_init(&done);
 	rail_sched_enter(rig.pair.from.dp);
 	rail_peer_refused(rig.pair.peer,
-			  "it holds MOONRAIL_MAX_PEERS peers already", &done);
+			  "the queried process already has MOONRAIL_MAX_PEERS peers", &done);
 	rail_sched_leave(rig.pair.from.dp);
 	rail_done_run(rig.pair.from.dp, &done);
 	peer_ends_unfenced(&rig);

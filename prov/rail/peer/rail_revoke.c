@@ -93,7 +93,7 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 		rail_sched_leave(dp);
 		return tei_err_fail(
 			err, TEI_ERR_BUSY, "rail", NULL,
-			"%p: transfers of this process still use it", addr);
+			"%p: transfers of this process still use the region", addr);
 	}
 	revoke_keys(dp, mr);
 	answered = revoke_wait_zero(dp, &mr->holders_left,
@@ -110,7 +110,7 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 
 	rail_sched_enter(dp);
 	if (!answered || mr->lost) {
-		TEI_INFO("rail", "%p: %u peer%s did not answer%s: fencing",
+		TEI_INFO("rail", "%p: %u peer%s did not confirm the revocation%s: the rx lanes are fenced",
 			 addr, mr->holders_left, tei_plural(mr->holders_left),
 			 mr->lost ? ", some are no longer known" : "");
 		revoke_fence(dp, mr);

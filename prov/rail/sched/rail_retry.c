@@ -55,7 +55,7 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 	}
 	if (s->retries >= dp->settings->failure.retry_cnt) {
 		rail_slice_fail(s, TEI_ERR_ENDPOINT,
-				"failed after MC_RETRY_CNT retries", done);
+				"the slice failed after MC_RETRY_CNT retries", done);
 		return;
 	}
 	s->retries++;
