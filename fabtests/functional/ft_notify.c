@@ -288,7 +288,7 @@ static void note_sizes(const char *transport)
 	ft_ok(good && fx_ask(&rig.peer, "fetch 0 %u", n) == (int)n,
 	      "notifications_arrive_after_transfers_by_%s", transport);
 	ft_ok(note_send(&rig, 1, NOTE_MAX + 1 - 9) == -1 &&
-		      note_error(-1, 0, "at most 1048576"),
+		      note_error(-1, 0, "the limit is 1048576"),
 	      "notifications_above_1_mib_are_refused_by_%s", transport);
 	ft_ok(fx_peer_stop(&rig.peer), "the_peer_ends_well_by_%s", transport);
 	note_stop(&rig);
