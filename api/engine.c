@@ -377,7 +377,7 @@ int te_engine_create(const struct te_engine_options *options, size_t size,
 	if (engine_options_unknown(options, size))
 		return tei_err_fail(NULL, TEI_ERR_INVALID, "engine",
 				    "the program needs a later version of the library",
-				    "%s: options of %zu bytes (this version knows %zu), and the rest is not 0",
+				    "%s: options of %zu bytes: the bytes after the %zu that this version knows are not 0",
 				    __func__, size, sizeof(o));
 	memset(&o, 0, sizeof(o));
 	memcpy(&o, options, size < sizeof(o) ? size : sizeof(o));

@@ -391,7 +391,7 @@ static int alloc_check(size_t size, uint64_t flags, bool gpu,
 	if (size > UINT64_C(1) << 46 ||
 	    (size > have && !(flags & TE_ALLOC_HUGE_PAGES)))
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "te_alloc: size %zu bytes (available: %llu)",
+				    "te_alloc: size %zu bytes exceeds the available memory (%llu bytes)",
 				    size, (unsigned long long)have);
 	return 0;
 }
@@ -473,7 +473,7 @@ static int alloc_get(struct engine *e, struct engine_alloc *a, size_t size,
 	if (ret == ALLOC_NODE_FULL)
 		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
 				    "leave TE_ALLOC_STRICT out",
-				    "te_alloc: %zu bytes on node %d (available: %llu)",
+				    "te_alloc: %zu bytes do not fit on node %d (available: %llu bytes)",
 				    size, node, (unsigned long long)
 				    alloc_node_available(node));
 	if (ret)

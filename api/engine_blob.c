@@ -175,7 +175,7 @@ int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 	if (flags || !size || (*size && !buf))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "te_segment_export: %s", flags ?
-				    "unknown flags" : "no buffer or no size");
+				    "unknown flags" : "size is NULL, or buf is NULL and *size is not 0");
 	ret = blob_text(e, &json, &len, &err);
 	if (ret)
 		return ret;
@@ -206,12 +206,12 @@ static const char *blob_check(const uint8_t *p, size_t size)
 		return "not a segment descriptor of moonrail";
 	if (blob_get(p + 8, 2) != BLOB_VERSION ||
 	    blob_get(p + 10, 2) != BLOB_HEAD)
-		return "of an unknown version";
+		return "unknown version";
 	len = blob_get(p + 12, 4);
 	if (size - BLOB_HEAD < len)
 		return "truncated";
 	if (size - BLOB_HEAD > len)
-		return "followed by other bytes";
+		return "other bytes follow the descriptor";
 	memcpy(head, p, sizeof(head));
 	memset(head + BLOB_CRC_AT, 0, 4);
 	crc = blob_crc(0, head, sizeof(head));
@@ -283,14 +283,14 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	 * blob could choose which files this process opens */
 	if (desc->file_count)
 		return tei_err_fail(err, TEI_ERR_REJECTED, "engine",
-				    "files are opened by openSegment of nvmeof/NAME",
+				    "openSegment opens files, with the name nvmeof/NAME",
 				    "blob of segment '%.64s': the descriptor lists files",
 				    desc->name);
 	if (!desc->incarnation)
-		return blob_gone(desc, "it has no incarnation", err);
+		return blob_gone(desc, "the descriptor has no incarnation", err);
 	if (desc->incarnation == e->incarnation &&
 	    strcmp(desc->name, e->name))
-		return blob_gone(desc, "this engine under another name", err);
+		return blob_gone(desc, "the descriptor is of this engine under another name", err);
 	if (blob_process_gone(e, desc->name, desc->incarnation))
 		return blob_gone(desc, "the process has ended", err);
 	ret = tei_meta_cache_put(e->cache, desc, blob_known_gone(e, desc->name),
@@ -314,7 +314,7 @@ int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "te_segment_import: %s",
 				    flags ? "unknown flags" :
-				    blob && id ? "longer than any blob" :
+				    blob && id ? "size is above TE_BLOB_MAX" :
 				    "NULL argument");
 	ret = blob_decode(blob, size, &desc, &err);
 	if (ret)

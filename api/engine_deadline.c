@@ -90,7 +90,7 @@ static int deadline_start(struct engine_timers *t) TEI_REQUIRES(t->lock)
 	if (ret)
 		return tei_err_fail(NULL, TEI_ERR_CONTEXT, "engine",
 				    tei_hint(TEI_HINT_THREAD, ret),
-				    "deadline thread: %s", strerror(ret));
+				    "cannot start the deadline thread: %s", strerror(ret));
 	pthread_setname_np(t->thread, "tei-deadline");
 	t->started = true;
 	return 0;

@@ -257,14 +257,14 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 		r->granted = !tei_staging_grant_add(e->staging, r->addr,
 						    r->length, &r->grant, &err);
 		if (!r->granted)
-			TEI_WARN("engine", "%p, %zu bytes of %s: other processes cannot access it, because there are no remote bounce slots: %s",
+			TEI_WARN("engine", "%p, %zu bytes of %s: other processes cannot access the memory, because there are no remote bounce slots: %s",
 				 r->addr, r->length, r->location, err.text);
 		r->remote = r->granted;
 	}
 	r->staged = !tei_staging_mem_add(e->staging, r->addr, r->length,
 					 &r->place, &err);
 	if (!r->staged)
-		TEI_WARN("engine", "%p, %zu bytes of %s: requests from it to other segments fail, because there are no bounce buffers: %s",
+		TEI_WARN("engine", "%p, %zu bytes of %s: requests from this memory to other segments fail, because there are no bounce buffers: %s",
 			 r->addr, r->length, r->location, err.text);
 	memory_add_direct(e, r, remote);
 	engine_files_gpu_add(e, r);
@@ -289,7 +289,7 @@ static int memory_refuse(const struct engine_region *r,
 				    r->addr, r->length,
 				    (unsigned long long)base);
 	return tei_err_fail(err, TEI_ERR_INVALID, "engine",
-			    "register it after mprotect has made it readable",
+			    "register the memory after mprotect has made it readable",
 			    "%p, %zu bytes: %#llx to %#llx is mapped with PROT_NONE",
 			    r->addr, r->length, (unsigned long long)base,
 			    (unsigned long long)end);
@@ -360,9 +360,9 @@ static int memory_add_nested(struct engine *e, struct engine_region *outer,
 	if ((what->flags ^ outer->flags) & MEMORY_ACCESS)
 		return tei_err_fail(
 			err, TEI_ERR_INVALID, "engine",
-			"set TE_REG_PRIVATE and TE_REG_READ_ONLY as for the "
-			"buffer around it",
-			"%p, %zu bytes: its access differs from that of the "
+			"set TE_REG_PRIVATE and TE_REG_READ_ONLY as in the "
+			"registration of the buffer that contains the range",
+			"%p, %zu bytes: the access flags differ from those of the "
 			"registered buffer %p, %zu bytes",
 			range.addr, range.length, outer->addr, outer->length);
 	ret = tei_topo_where_parse(what->location, &where, err);
@@ -411,7 +411,7 @@ static int memory_add(struct engine *e, const struct te_registration *what,
 
 	if (!addr || !length || (uintptr_t)addr + length < (uintptr_t)addr)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-				    "%p, %zu bytes: address NULL, length 0, or the range wraps",
+				    "%p, %zu bytes: address NULL, length 0, or the range overflows 64 bits",
 				    addr, length);
 	if (what->flags & TE_REG_NESTED)
 		outer = engine_nested_outer(e, addr, length, call);
@@ -793,7 +793,7 @@ static int memory_absent(struct engine *e, const struct te_registration *what)
 	return tei_err_fail(
 		&err, TEI_ERR_NOT_REGISTERED, "engine",
 		tei_range_find(&e->memory.ranges, (uintptr_t)what->addr, 0)
-			? "it lies inside a registered buffer; te_unregister "
+			? "the address is inside a registered buffer; te_unregister "
 			  "drops nested registrations"
 			: NULL,
 		"%p is not the start of registered memory", what->addr);
@@ -817,7 +817,7 @@ static int memory_pick(struct engine *e, const struct te_registration *what,
 	if (r->nested) {
 		refs = engine_nested_count(r);
 		return tei_err_fail(&err, TEI_ERR_BUSY, "engine",
-				    "drop them with te_unregister first",
+				    "drop the nested registrations with te_unregister first",
 				    "%p, %zu bytes: %llu nested registration%s "
 				    "of this buffer exist%s",
 				    r->addr, r->length, refs, tei_plural(refs),
@@ -1100,7 +1100,7 @@ int te_unregister(transfer_engine_t engine,
 	for (i = 0; i < count && !ret; i++)
 		if (!list[i].addr || !list[i].length)
 			ret = engine_bad(e, __func__,
-					 "an entry without addr or length");
+					 "an entry has addr NULL or length 0");
 	if (!ret)
 		ret = memory_drop(e, list, count);
 	free(list);

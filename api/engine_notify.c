@@ -44,7 +44,7 @@ struct tei_rail_notification *engine_note_own(struct engine *e,
 
 	if (len > TEI_RAIL_NOTIFY_MAX || len < what->msg_len) {
 		tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-			     "notification of %zu bytes: at most %d", len,
+			     "notification of %zu bytes (at most %d)", len,
 			     TEI_RAIL_NOTIFY_MAX);
 		return NULL;
 	}
@@ -58,7 +58,7 @@ struct tei_rail_notification *engine_note_own(struct engine *e,
 		return note;
 	tei_err_note(
 		err, TEI_ERR_TOO_MANY, "engine",
-		"fetch them with getNotifsFromEngine",
+		"fetch the notifications with getNotifsFromEngine",
 		"notification refused: the queue has MOONRAIL_MAX_NOTIFIES=%u "
 		"notifications or MOONRAIL_NOTIFY_BYTES=%llu bytes",
 		e->settings.limits.max_notifies,
@@ -197,7 +197,7 @@ static int note_to(struct engine *e, const char *call, segment_id_t id,
 	}
 	pthread_rwlock_unlock(&e->segments);
 	if (!peer)
-		return engine_bad(e, call, "no such segment, or no rail");
+		return engine_bad(e, call, "no such segment, or no rail reaches the segment");
 	ret = ended ? note_peer_ended(e, peer) : note_send(e, peer, what);
 	tei_rail_peer_put(peer);
 	return ret;

@@ -63,7 +63,7 @@ int engine_refuse_code(const char *call, size_t i, int code)
 int engine_refuse_full(const char *call, const struct engine_batch *b, size_t n)
 {
 	return engine_refuse(call, ENGINE_REFUSE_CALL, 2,
-			     "allocate a larger batch, or submit the rest to another one",
+			     "allocate a larger batch, or submit the other requests to another batch",
 			     "batch holds %u of %u requests, %zu more %s too many",
 			     b->count, b->size, n, n == 1 ? "is" : "are");
 }

@@ -897,7 +897,7 @@ int te_segment_find(transfer_engine_t engine, segment_id_t segment_id,
 		  : desc->label_count;
 	if (label && !n) {
 		tei_err_note(&err, TEI_ERR_NOT_REGISTERED, "engine",
-			     "if the target has registered it meanwhile, call "
+			     "if the target has registered the label meanwhile, call "
 			     "syncSegmentCache",
 			     "te_segment_find: segment '%.64s' has no label "
 			     "'%.40s'",

@@ -177,7 +177,7 @@ static int shutdown_start(struct tei_err *err)
 	if (pipe2(shutdown_pipe, O_CLOEXEC))
 		return tei_err_fail(err, TEI_ERR_SOCKET, "engine",
 				    tei_hint(TEI_HINT_OBJECT, errno),
-				    "graceful shutdown: pipe: %s",
+				    "graceful shutdown: cannot create a pipe: %s",
 				    strerror(errno));
 	ret = tei_thread_start(&thread, true, shutdown_main, NULL);
 	if (ret) {
@@ -185,7 +185,7 @@ static int shutdown_start(struct tei_err *err)
 		close(shutdown_pipe[1]);
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine",
 				    tei_hint(TEI_HINT_THREAD, ret),
-				    "graceful shutdown: thread: %s",
+				    "graceful shutdown: cannot start a thread: %s",
 				    strerror(ret));
 	}
 	shutdown_pid = getpid();

@@ -321,7 +321,7 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 		return engine_refuse(
 			at.call, at.i, code,
 			"call registerLocalMemory for the buffer first",
-			"TE_REQ_BOUNCE does not reach files, GPU memory of "
+			"TE_REQ_BOUNCE does not apply to files, GPU memory of "
 			"this process and GPU memory that rails cannot access");
 	if (code == 8)
 		return submit_fail(

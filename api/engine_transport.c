@@ -76,7 +76,7 @@ static void transport_unknown(const char *proto, struct tei_err *err)
 	char names[TEI_ERR_TEXT], hint[TEI_ERR_TEXT];
 
 	engine_transport_names(names, sizeof(names));
-	snprintf(hint, sizeof(hint), "built in: %.100s", names);
+	snprintf(hint, sizeof(hint), "transports that are built in: %.100s", names);
 	tei_err_fail(err, TEI_ERR_UNSUPPORTED, "engine", hint,
 		     "no transport named \"%.32s\"", proto ? proto : "");
 }

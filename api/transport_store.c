@@ -185,7 +185,7 @@ static void store_close(struct engine *e)
 	store.engine = NULL;
 	snprintf(command, sizeof(command), "rm -r %s", store.folder);
 	if (system(command))
-		TEI_WARN("engine", "%s: not removed", store.folder);
+		TEI_WARN("engine", "cannot remove the folder %s", store.folder);
 }
 
 static int store_uninstall(struct engine *e, const char *proto,
