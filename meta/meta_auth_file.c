@@ -45,6 +45,6 @@ int meta_auth_file_read(const char *setting, const char *file, char **out,
 	if (*out)
 		return 0;
 	return tei_err_fail(err, TEI_ERR_INVALID, "meta",
-			    "its first line is user:password",
-			    "%s=%.64s: no user:password", setting, file);
+			    "the first line of the file must be user:password",
+			    "%s=%.64s: the file has no user:password", setting, file);
 }

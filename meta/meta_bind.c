@@ -151,7 +151,7 @@ int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
 	if (rc) {
 		close(fd);
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
-				    "control channel: own address: %s",
+				    "control channel: cannot read the bound address: %s",
 				    strerror(-rc));
 	}
 	return fd;

@@ -428,7 +428,7 @@ static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
 			cache_fetch(c, s, deadline_ns);
 		} else if (cache_wait(c, deadline_ns) && s->done < need) {
 			return tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
-					    "segment '%.64s': not fetched in time",
+					    "segment '%.64s': the descriptor was not fetched in time",
 					    s->name);
 		}
 	}
@@ -636,7 +636,7 @@ static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 	if (!s->id)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
 				    "close segments that are no longer used",
-				    "segment '%.64s': %u are open already",
+				    "segment '%.64s': %u segments are open already",
 				    s->name, c->open_count);
 	s->refs++;
 	*id = s->id;
@@ -695,7 +695,7 @@ int tei_meta_cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
 	name = cache_plain(name);
 	if (!name || !*name || strlen(name) >= TEI_META_NAME_MAX)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "segment name empty or too long");
+				    "the segment name is empty or too long");
 	tei_mutex_lock(&c->lock);
 	rc = cache_open(c, name, fresh, deadline_ns, id, err);
 	tei_mutex_unlock(&c->lock);

@@ -190,7 +190,7 @@ void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
 		META_COUNT(s, timed_out);
 		if (c->state == META_CONN_READING)
 			meta_conn_refuse(s, c, TEI_ERR_REJECTED,
-				    "no complete request in time");
+				    "the client sent no complete request in time");
 		else
 			meta_conn_close(s, c);
 	}

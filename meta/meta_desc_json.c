@@ -235,14 +235,14 @@ int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 	if (b.failed) {
 		free(b.text);
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				    "segment %.64s: no memory for its text",
+				    "segment %.64s: no memory for the descriptor",
 				    desc->name);
 	}
 	if (b.len > TEI_META_TEXT_MAX) {
 		free(b.text);
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
 				    "register fewer, larger buffers",
-				    "segment %.64s: descriptor of %zu bytes, at most %u",
+				    "segment %.64s: descriptor of %zu bytes (at most %u)",
 				    desc->name, b.len, TEI_META_TEXT_MAX);
 	}
 	*json = b.text;
@@ -621,7 +621,7 @@ static bool json_add_buffer(struct json_decoder *t)
 
 	if (t->have_raw && t->raw_count != t->rkey_count)
 		return json_refuse(t, TEI_ERR_INVALID,
-				   "raw keys without their rkeys");
+				   "number of raw keys differs from number of rkeys");
 	if (t->have_keys && t->rkey_count != t->key_count)
 		return json_refuse(
 			t, TEI_ERR_INVALID,
@@ -874,7 +874,7 @@ int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 
 	if (len > TEI_META_TEXT_MAX)
 		return tei_err_fail(err, TEI_ERR_JSON, "meta", NULL,
-				    "descriptor of %zu bytes, at most %u",
+				    "descriptor of %zu bytes (at most %u)",
 				    len, TEI_META_TEXT_MAX);
 	t = json_decoder_new(json, len);
 	if (!t)

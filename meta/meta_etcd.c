@@ -102,7 +102,7 @@ static int etcd_grant(struct meta_kv *kv, uint64_t deadline_ns, uint64_t *lease,
 	rc = etcd_call(kv, &call, &r, err);
 	if (rc == ETCD_NO_LEASE || (!rc && !r.lease))
 		return meta_kv_fail(kv, TEI_ERR_METADATA, err, NULL,
-				    "no lease granted");
+				    "the server granted no lease");
 	if (rc)
 		return rc;
 	if ((uint64_t)r.ttl > ttl)

@@ -78,7 +78,7 @@ static int http_refused(struct meta_kv *kv, const struct http_call *c,
 		code = TEI_ERR_REJECTED;
 	else if (a->status == 404)
 		hint = "use the whole URL: http://host:8080/metadata";
-	return meta_kv_fail(kv, code, err, hint, "%s: status %d %.*s",
+	return meta_kv_fail(kv, code, err, hint, "%s: HTTP status %d %.*s",
 			    c->method, a->status, (int)strcspn(text, "\r\n<"),
 			    text);
 }

@@ -350,7 +350,7 @@ int meta_kv_resolve(struct tei_meta_store *store, const char *server,
 		return rc;
 	if (!v.text)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-				    "is that process running, in the same cluster?",
+				    "is that process running, with the same MC_METADATA_CLUSTER_ID?",
 				    "server '%.48s' is not in %s %s", server,
 				    kv->ops->product, kv->where);
 	fine = meta_rpc_decode(v.text, v.len, endpoint, &inc);

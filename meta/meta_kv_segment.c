@@ -178,7 +178,7 @@ static int kv_fetch_missing(const struct meta_kv *kv, const char *name,
 		err, TEI_ERR_METADATA, "meta",
 		tei_meta_persistent_name(name)
 			? "create it with te_meta register"
-			: "is that process running, in the same cluster?",
+			: "is that process running, with the same MC_METADATA_CLUSTER_ID?",
 		"segment '%.48s' is not in %s %s", name, kv->ops->product,
 		kv->where);
 }

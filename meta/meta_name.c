@@ -359,7 +359,7 @@ static int name_given(const struct tei_settings *settings, const char *host,
 	name_own_address(settings->control.use_ipv6, out);
 	if (kind == NAME_HIDDEN)
 		tei_log(debian ? TEI_LOG_INFO : TEI_LOG_WARN, "meta",
-			"own host %s leads to loopback only: using %s instead",
+			"own host %s resolves to loopback addresses only: using %s instead",
 			host, out);
 	return 0;
 }
@@ -383,7 +383,7 @@ int tei_meta_local_host(const struct tei_settings *settings,
 	else if (tei_meta_split(from, host, &port))
 		rc = tei_err_fail(err, TEI_ERR_INVALID, "meta",
 				  "write host, host:port or [v6]:port",
-				  "'%.64s' is no host: %s", from,
+				  "'%.64s' is not a host: %s", from,
 				  tei_meta_split_why(from));
 	else
 		rc = name_given(settings, host, out, &usable, err);

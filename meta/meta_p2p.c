@@ -30,7 +30,7 @@ static int p2p_resolve(struct tei_meta_store *store, const char *server,
 	if (tei_meta_split(server, host, &port) || !port)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
 				    "with P2PHANDSHAKE a segment's name is host:port or [v6]:port",
-				    "segment '%.64s': not an address",
+				    "segment '%.64s': the name is not an address",
 				    server ? server : "");
 	tei_meta_join(host, port, endpoint);
 	return 0;

@@ -57,12 +57,12 @@ static int persistent_check(const struct tei_meta_store *s, const char *name,
 {
 	if (!s->ops->persistent_read)
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "meta", NULL,
-				    "%s keeps no file segments",
+				    "%s does not support file segments",
 				    s->ops->scheme);
 	if (name && !tei_meta_persistent_name(name))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
 				    "write nvmeof/NAME, without a further slash",
-				    "'%.64s' is no name of a file segment",
+				    "'%.64s' is not the name of a file segment",
 				    name);
 	return 0;
 }
@@ -81,7 +81,7 @@ static int persistent_write(struct tei_meta_store *s, const char *name,
 		rc = tei_err_fail(
 			err, TEI_ERR_TOO_MANY, "meta",
 			"register fewer files under one name",
-			"segment '%.64s': descriptor of %zu bytes, at most %u",
+			"segment '%.64s': descriptor of %zu bytes (at most %u)",
 			name, len, TEI_META_PERSISTENT_MAX);
 	if (!rc)
 		rc = s->ops->persistent_write(s, name, json, len, version,

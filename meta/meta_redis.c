@@ -494,7 +494,7 @@ static int redis_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 
 	if (count > REDIS_CHANGES)
 		return meta_kv_fail(kv, TEI_ERR_TOO_MANY, err, NULL,
-				    "commit of %zu keys", count);
+				    "commit of %zu keys is too large", count);
 	snprintf(number, sizeof(number), "%zu", count);
 	snprintf(lease, sizeof(lease), "%u", kv->settings->store.lease_ms);
 	argv[n++] = "EVAL";
@@ -779,7 +779,7 @@ static int redis_parse(struct redis *rd, const char *conn, struct tei_err *err)
 		return tei_err_fail(
 			err, TEI_ERR_INVALID, "meta",
 			"use redis://host:port, and MC_REDIS_USERNAME, "
-			"MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX for the rest",
+			"MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX for user, password and database",
 			"metadata '%s': not the address of a Redis server",
 			shown);
 	}

@@ -96,7 +96,7 @@ static void request_get_stats(struct tei_meta_server *s, struct meta_conn *c,
 
 	if (!c->session.on && !request_local(c->fd)) {
 		meta_conn_reply_error(s, c, TEI_ERR_REJECTED,
-				      "statistics are only sent to processes of the same host, or with a shared secret",
+				      "statistics are sent only to processes of the same host or with the shared secret",
 				      now_ns);
 		return;
 	}

@@ -618,7 +618,7 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 				  strerror(errno));
 		goto err_free;
 	}
-	TEI_INFO("meta", "control channel on %s", tei_meta_server_address(s));
+	TEI_INFO("meta", "control channel listens on %s", tei_meta_server_address(s));
 	*out = s;
 	return 0;
 err_free:
@@ -672,7 +672,7 @@ int tei_meta_server_move(struct tei_meta_server *s, const char *host,
 		server_wake(s);
 	}
 	__atomic_store_n(&s->bound, b, __ATOMIC_RELEASE);
-	TEI_INFO("meta", "control channel on %s, no longer published on %s",
+	TEI_INFO("meta", "control channel listens on %s, no longer published on %s",
 		 b->address, was->address);
 	return 0;
 }

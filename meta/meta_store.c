@@ -286,7 +286,7 @@ static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 
 	if (!s->server)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "segment '%.64s': no control channel to publish it",
+				    "segment '%.64s': no control channel is open to publish the descriptor",
 				    desc->name);
 	rc = tei_meta_desc_encode(desc, &json, &len, err);
 	if (rc)
@@ -378,7 +378,7 @@ int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 
 	if (!name || !store_forget(s, name))
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-				    "segment '%.64s': not published", name ? name :
+				    "segment '%.64s': this process has not published the segment", name ? name :
 				    "");
 	if (s->ops->withdraw)
 		rc = s->ops->withdraw(s, name, deadline_ns, err);

@@ -611,7 +611,7 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 				    zk->auth ?
 				    "MOONRAIL_ZK_AUTH_FILE: a wrong password, or another user's node" :
 				    "MOONRAIL_ZK_AUTH_FILE names the file with user:password",
-				    "%s '%.48s': ZooKeeper %s does not allow it",
+				    "%s '%.48s': ZooKeeper %s does not allow the operation",
 				    what, name, zk->where);
 	if (rc == ZNOCHILDRENFOREPHEMERALS)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",

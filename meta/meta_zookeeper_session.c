@@ -63,7 +63,7 @@ static void zk_session_state(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 			 zoo_recv_timeout(zk->session->zh),
 			 zk->settings->store.zk_session_ms);
 	else if (state == ZOO_EXPIRED_SESSION_STATE && !zk->expired)
-		TEI_WARN("meta", "ZooKeeper %s: session lost; making a new one",
+		TEI_WARN("meta", "ZooKeeper %s: session lost; creating a new session",
 			 zk->servers);
 	else if (state == ZOO_AUTH_FAILED_STATE && !zk->expired)
 		TEI_ERROR("meta", "ZooKeeper %s: authentication failed",
@@ -171,7 +171,7 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 		return 0;
 	free(s);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-			    "ZooKeeper %s: no client handle: %s", zk->where,
+			    "ZooKeeper %s: cannot create a client handle: %s", zk->where,
 			    strerror(errno));
 }
 

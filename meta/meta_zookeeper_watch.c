@@ -481,7 +481,7 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 		return tei_err_fail(
 			err, TEI_ERR_METADATA, "meta",
 			tei_meta_persistent_name(name)
-				? "te_meta register makes it"
+				? "te_meta register creates the segment"
 				: "is that process running, in the same chroot "
 				  "and cluster?",
 			"segment '%.48s' is not in ZooKeeper %s%.32s", name,

@@ -134,7 +134,7 @@ static void strangers_with_credentials(struct zk_rig *rig, const char *file)
 	ft_ok(e && strangers_move(rig, e, openSegment(e, "safe"), &target),
 	      "engine_with_the_credentials_writes");
 	ft_ok(!createTransferEngine(conn, "stranger", "127.0.0.1", 0, 0) &&
-		      strstr(zk_said(), "does not allow it"),
+		      strstr(zk_said(), "does not allow the operation"),
 	      "engine_without_credentials_gets_a_clear_error");
 	ft_ok(fx_peer_pause(&target) &&
 		      !createTransferEngine(conn, "safe", "127.0.0.1", 0, 0),
