@@ -39,7 +39,7 @@ static void limit_of_pid(struct info *info, struct check_limit *l)
 	if (!at)
 		info_unseen(info, "limits", "/proc/%llu/limits: %s",
 			    (unsigned long long)info->opts.pid,
-			    text ? "has no such line" : strerror(errno));
+			    text ? "a limit is missing in this file" : strerror(errno));
 	else if (sscanf(at + strlen(l->name), "%31s %31s", soft, hard) == 2) {
 		l->soft = limit_number(soft);
 		l->hard = limit_number(hard);

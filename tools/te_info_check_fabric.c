@@ -41,7 +41,7 @@ static void fabric_rails(struct info *info)
 			continue;
 		f = info_find(info, INFO_BAD, "rail", r->name);
 		info_what(f, "the rail is %s", info_get(r->doc, "state"));
-		info_why(f, "it carries no data");
+		info_why(f, "this rail carries no data");
 		info_cure(f, "the log lines below name the cause; MC_LOG_LEVEL=debug logs more");
 	}
 	if (!network || loop < network)
@@ -359,9 +359,9 @@ static void fabric_rate(struct info *info, const char *name, const cJSON *port,
 	else
 		info_what(f, "port %.0f runs at %s, %s %s",
 			  info_get_num(port, "port"), rate,
-			  ib ? "another port of the device at" : "it supports",
+			  ib ? "another port of the device at" : "the port supports",
 			  info_bits_text(max, most, sizeof(most)));
-	info_why(f, "the link has negotiated a lower speed than it supports");
+	info_why(f, "the link has negotiated a lower speed than the port supports");
 	info_cure(f, "check the cable, the transceiver and the switch port; mlxlink or ethtool shows what both ends offer");
 }
 
@@ -377,7 +377,7 @@ static void fabric_port(struct info *info, const char *name, const cJSON *port,
 		info_what(f, "port %.0f is %s", info_get_num(port, "port"),
 			  *info_get(port, "state") ? info_get(port, "state") :
 						     info_get(port, "error"));
-		info_why(f, "it cannot be a rail");
+		info_why(f, "this port cannot be a rail");
 		info_cure(f, "check the cable and the switch; RoCE needs ip link set … up, InfiniBand a running subnet manager");
 		return;
 	}

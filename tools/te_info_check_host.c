@@ -32,10 +32,10 @@ static void host_few_pages(struct info *info, double total, const char *thp)
 	cJSON *f = info_find(info, INFO_NOTE, "huge_pages", "host");
 
 	if (total > 0)
-		info_what(f, "none of the %.0f huge pages is free; transparent: %s",
+		info_what(f, "none of the %.0f huge pages is free; transparent huge pages: %s",
 			  total, thp);
 	else
-		info_what(f, "no huge pages are reserved; transparent: %s",
+		info_what(f, "no huge pages are reserved; transparent huge pages: %s",
 			  thp);
 	info_why(f, "with small pages, a NIC needs 512 times as many translation entries for a large buffer");
 	info_cure(f, "sysctl vm.nr_hugepages=N%s, or echo madvise >/sys/kernel/mm/transparent_hugepage/enabled and madvise(MADV_HUGEPAGE) for the buffers",
@@ -61,7 +61,7 @@ static void host_huge_pages(struct info *info)
 		snprintf(thp, sizeof(thp), "unknown");
 	if (total > 0 && free_pages > 0)
 		info_fine(info, "huge_pages", "host",
-			  "%.0f huge pages of %.0f MiB, %.0f free; transparent: %s",
+			  "%.0f huge pages of %.0f MiB, %.0f free; transparent huge pages: %s",
 			  total, kb / 1024, free_pages, thp);
 	else
 		host_few_pages(info, total, thp);
@@ -145,7 +145,7 @@ static void host_ptrace(struct info *info)
 	info_why(f, "process_vm_readv is refused between unrelated processes%s; they use the network instead",
 		 scope == 1 ? " without CAP_SYS_PTRACE" : "");
 	info_cure(f, "sysctl kernel.yama.ptrace_scope=0%s",
-		  scope == 3 ? " after a reboot; 3 can't be lowered" :
+		  scope == 3 ? " after a reboot, because the value 3 cannot be lowered" :
 			       "; in containers --cap-add SYS_PTRACE");
 }
 
@@ -168,7 +168,7 @@ static void host_shm(struct info *info)
 		return;
 	}
 	f = info_find(info, INFO_NOTE, "shm", "/dev/shm");
-	info_what(f, "its size is %s", size);
+	info_what(f, "the size of /dev/shm is %s", size);
 	info_why(f, "libfabric's shm provider keeps its queues there; if it is full, the process ends with SIGBUS");
 	info_cure(f, "mount -o remount,size=1G /dev/shm, or --shm-size=1g for containers");
 }

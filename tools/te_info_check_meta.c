@@ -187,7 +187,7 @@ static void meta_server(struct info *info, cJSON *list, const char *server)
 	info_bool(o, "answers", !ret);
 	if (!ret) {
 		info_num(o, "connect_us", us);
-		info_fine(info, "metadata", server, "it opened a session in %.0f us",
+		info_fine(info, "metadata", server, "the server opened a session in %.0f us",
 			  us);
 		return;
 	}

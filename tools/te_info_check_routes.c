@@ -288,7 +288,7 @@ static void routes_peer(struct info *info, const char *peer)
 	if (any)
 		return;
 	f = info_find(info, INFO_BAD, "peer", peer);
-	info_what(f, "no rail reaches it");
+	info_what(f, "no rail reaches this peer");
 	info_why(f, "nothing can be transferred to or from it");
 	info_cure(f, "ip route get %s shows the kernel's route; MC_USE_IPV6 chooses the address family of the rails",
 		  peer);

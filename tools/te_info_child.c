@@ -140,7 +140,7 @@ int info_child_run(struct info *info, const char *kind,
 	status = ft_proc_wait(proc, child_left(end_ns));
 	if (status < 0) {
 		ft_proc_kill(proc);
-		snprintf(why, len, "it did not end within %u s", ms / 1000);
+		snprintf(why, len, "the child process did not end within %u s", ms / 1000);
 		goto out;
 	}
 	ft_proc_stop(proc, 1);

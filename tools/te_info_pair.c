@@ -327,18 +327,18 @@ static const char *pair_unfit(const struct pair *p,
 	const struct tei_meta_buffer *b = info_pair_buffer(d);
 
 	if (r->address.len < INFO_ADDR_PREFIX + pair_addr_len(p->info))
-		return "it publishes no address";
+		return "the remote rail publishes no address";
 	if (r->address.format != p->info->addr_format)
-		return "its address format is different";
+		return "the address format of the remote rail is different";
 	if (strcmp(r->provider, p->opts->provider))
-		return "its provider is different";
+		return "the provider of the remote rail is different";
 	if (p->info->src_addr &&
 	    pair_loopback(r->address.format,
 			  r->address.bytes + INFO_ADDR_PREFIX) !=
 	    pair_loopback(p->info->addr_format, p->info->src_addr))
 		return "only one rail of the pair is loopback";
 	if (b->raw && b->raw[i].len)
-		return "its keys are too long for this test";
+		return "the keys of the remote rail are too long for this test";
 	return NULL;
 }
 

@@ -155,7 +155,7 @@ static int rails_engine(struct info *info, const char *const *extra, char *why,
 	cJSON *log = cJSON_GetObjectItemCaseSensitive(info->doc, "log");
 	int ret;
 
-	snprintf(why, len, "it ended without stating a reason");
+	snprintf(why, len, "the child process ended without stating a reason");
 	ret = info_child_run(info, "engine", extra, RAILS_MS, rails_line, NULL,
 			     log, why, len);
 	return ret || !cJSON_HasObjectItem(info->doc, "engine") ? -1 : 0;
@@ -188,7 +188,7 @@ static int rails_without_server(struct info *info, char *why, size_t len)
 	if (!err || !cJSON_AddItemToObject(info->doc, "metadata_error", err))
 		return -1;
 	f = info_find(info, INFO_BAD, "metadata", info->opts.metadata_server);
-	info_what(f, "an engine cannot use it: %s", info_get(err, "text"));
+	info_what(f, "an engine cannot use this server: %s", info_get(err, "text"));
 	info_why(f, "no segment can be published or found");
 	info_cure(f, "%s", *info_get(err, "hint") ? info_get(err, "hint") :
 		  "start the servers, or correct --metadata_server; if they accept connections, check chroot, authentication and their logs");

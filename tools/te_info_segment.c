@@ -157,7 +157,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 
 	if (tei_meta_store_resolve(store, name, tei_now_ns() + limit_ns,
 				   endpoint, &err)) {
-		snprintf(text, sizeof(text), "its control channel is not known: %s",
+		snprintf(text, sizeof(text), "the control channel of the segment is not known: %s",
 			 err.text);
 		segment_owner_bad(info, name, text, err.hint);
 		return;
@@ -168,7 +168,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 			  start + limit_ns, &incarnation, &err)) {
 		info_bool(o, "answers", false);
 		info_bool(o, "refuses", err.prov_errno == TEI_META_DENIED);
-		snprintf(text, sizeof(text), "its process %s at %s: %s",
+		snprintf(text, sizeof(text), "the process of the segment %s at %s: %s",
 			 err.prov_errno == TEI_META_DENIED ? "refuses access" :
 							     "does not answer",
 			 endpoint, err.text);
@@ -179,10 +179,10 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 	info_num(o, "answer_us", (double)(tei_now_ns() - start) / 1e3);
 	info_text(o, "incarnation", "0x%016" PRIx64, incarnation);
 	if (d->incarnation && incarnation != d->incarnation)
-		segment_owner_bad(info, name, "another process answers at its address: the descriptor belongs to a process that has ended",
+		segment_owner_bad(info, name, "another process answers at the segment's address: the descriptor belongs to a process that has ended",
 				  "");
 	else
-		info_fine(info, "segment_owner", name, "its process answers at %s, in %.0f us",
+		info_fine(info, "segment_owner", name, "the process of the segment answers at %s, in %.0f us",
 			  endpoint, info_get_num(o, "answer_us"));
 }
 
@@ -234,7 +234,7 @@ static void segment_from(struct info *info, const struct info_rail *r,
 			    sizeof(why))) {
 		if (cJSON_GetArraySize(pairs) > before && !*answer.error)
 			return;
-		snprintf(why, sizeof(why), "it ended without stating a reason");
+		snprintf(why, sizeof(why), "the child process ended without stating a reason");
 	}
 	o = info_object(pairs, NULL);
 	info_text(o, "local", "%s", r->name);
@@ -290,8 +290,8 @@ static void segment_judge(struct info *info, const cJSON *doc,
 	if (good || !n)
 		return;
 	f = info_find(info, INFO_BAD, "segment_rail", info->opts.segment);
-	info_what(f, n == 1 ? "its only rail does not answer" :
-			      "none of its %d rails answers", n);
+	info_what(f, n == 1 ? "the only rail of the segment does not answer" :
+			      "none of the segment's %d rails answers", n);
 	info_why(f, "nothing can be transferred to or from it");
 	info_cure(f, "see the warnings about segment_rail");
 }
@@ -322,7 +322,7 @@ static void segment_missing(struct info *info, const struct tei_err *err)
 {
 	cJSON *f = info_find(info, INFO_BAD, "segment", info->opts.segment);
 
-	info_what(f, "its descriptor cannot be read: %s", err->text);
+	info_what(f, "the descriptor of the segment cannot be read: %s", err->text);
 	info_why(f, "openSegment fails in the same way");
 	info_cure(f, "%s", *err->hint ? err->hint :
 		  "check the name and --metadata_server; with P2PHANDSHAKE the name is host:port of a running process");

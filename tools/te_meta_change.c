@@ -138,7 +138,7 @@ static int change_mount(void *arg, const struct tei_meta_desc *now,
 	if (ret)
 		return ret;
 	if (now->file_count != c->opts->path_count) {
-		snprintf(why, sizeof(why), "has %" PRIu32 " files, %" PRIu32
+		snprintf(why, sizeof(why), "has %" PRIu32 " files, but %" PRIu32
 			 " paths were given", now->file_count,
 			 c->opts->path_count);
 		return change_refuse(c->opts->name, why);

@@ -138,7 +138,7 @@ static void extend_change(struct meta_json *j, struct extend_commit *x)
 		extend_member(j, c);
 	x->leased = x->leased || (c->leased && c->what == TABLE_PUT);
 	if (!j->why && !c->key)
-		meta_json_fail(j, "a change without a key");
+		meta_json_fail(j, "a change has no key");
 }
 
 /* Parses the JSON text of a commit, a request that changes several keys, either
