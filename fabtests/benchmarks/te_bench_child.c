@@ -131,7 +131,8 @@ int bench_child_stop(struct ft_proc *child, uint64_t engines)
 			(unsigned int)engines * BENCH_STOP_EACH_MS);
 
 	if (code)
-		fprintf(stderr, "te_bench: the target ended with %d\n", code);
+		fprintf(stderr, "te_bench: the target ended with status %d\n",
+			code);
 	return code ? -1 : 0;
 }
 

@@ -304,7 +304,7 @@ static int options_check_prepared(const struct bench_opts *opts)
 				      "--own_size");
 	if (opts->buffer_size / 2 / opts->batch_size < opts->block_size)
 		return options_refuse("--mode=prepared needs a --buffer_size "
-				      "of twice --block_size times "
+				      "of at least twice --block_size times "
 				      "--batch_size");
 	return 0;
 }
@@ -353,10 +353,10 @@ static int options_check(const struct bench_opts *opts)
 			       opts->own_size / opts->threads <
 				       opts->block_size))
 		return options_refuse("--own_size needs an engine, no "
-				      "--verify and --block_size times "
-				      "--threads at least");
+				      "--verify, and at least --block_size "
+				      "times --threads");
 	if (opts->bidirectional && opts->threads > 1)
-		return options_refuse("--bidirectional goes with one thread");
+		return options_refuse("--bidirectional needs --threads=1");
 	if (opts->mode == BENCH_MEMCPY && opts->verify)
 		return options_refuse("--mode=memcpy does not verify");
 	if (opts->mode == BENCH_TARGET || opts->mode == BENCH_DEMO)
@@ -365,9 +365,9 @@ static int options_check(const struct bench_opts *opts)
 		return options_refuse("--buffer_size is below --block_size "
 				      "times --threads");
 	if (opts->verify && part / opts->block_size < opts->batch_size)
-		return options_refuse("--verify needs a --buffer_size of "
-				      "--block_size times --batch_size times "
-				      "--threads");
+		return options_refuse("--verify needs a --buffer_size of at "
+				      "least --block_size times --batch_size "
+				      "times --threads");
 	return 0;
 }
 

@@ -80,7 +80,7 @@ static int loop_completion_error(struct raw_loop *loop)
 		return raw_error("fi_cq_readerr", -FI_EOTHER);
 	fi_cq_strerror(loop->port->cq, entry.prov_errno, entry.err_data, text,
 		       sizeof(text));
-	fprintf(stderr, "te_bench: completion: %s (%s)\n",
+	fprintf(stderr, "te_bench: an operation failed: %s (%s)\n",
 		fi_strerror(entry.err), text);
 	loop->posted--;
 	return -1;

@@ -283,7 +283,7 @@ static void rig_exchange(struct fi_rig *rig)
 	memset(name, 0, sizeof(name));
 	rig_must(rig, "fi_getname", fi_getname(&rig->ep->fid, name, &len));
 	if (fi_av_insert(rig->av, name, 1, &rig->self, 0, NULL) != 1)
-		rig_die(rig, "fi_av_insert of itself", -FI_EINVAL);
+		rig_die(rig, "fi_av_insert of the own address", -FI_EINVAL);
 	rig_write(rig, name, sizeof(name));
 	rig_read(rig, name, sizeof(name));
 	if (fi_av_insert(rig->av, name, 1, &rig->peer, 0, NULL) != 1)
@@ -461,7 +461,7 @@ int fi_rig_main(const char *only, fi_rig_run_fn run, const char *what)
 			ft_ok(good, "%s: %s", below[i], what);
 	}
 	if (missing)
-		ft_diag("neither tcp nor tcp;ofi_rxm: moonrail alone, "
-			"compared with none");
+		ft_diag("libfabric has neither tcp nor tcp;ofi_rxm: moonrail "
+			"is not compared with them");
 	return ft_result();
 }

@@ -191,7 +191,8 @@ static void range_remote(struct range_rig *rig, const char *what, uint64_t at,
 	rrefused = range_refused(rig, OPCODE_READ, rig->mem.p, rig->seg, at,
 				 len, &rcode);
 	ft_ok(wrefused && rrefused, "law8_%s_is_refused", what);
-	ft_diag("code %d for the write, %d for the read", wcode, rcode);
+	ft_diag("the write ended with code %d, the read with code %d", wcode,
+		rcode);
 	ft_ok(fx_buf_poisoned(&rig->mem, 0, rig->mem.len) &&
 	      fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1) &&
 	      fx_buf_guards(&rig->target.mem) && fx_buf_guards(&rig->mem),
@@ -285,7 +286,8 @@ static bool range_says(struct range_rig *rig, bool notify,
 	       strstr(err.text, says) &&
 	       !strncmp(err.text, call, strlen(call));
 	if (!good)
-		ft_diag("expected '%s', got %d: %s", says, ret, err.text);
+		ft_diag("expected the error '%s'; the call returned %d: %s",
+			says, ret, err.text);
 	freeBatchID(rig->engine, id);
 	return good;
 }

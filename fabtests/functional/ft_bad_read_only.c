@@ -48,7 +48,7 @@ static bool ro_refused(struct ro_rig *rig, const struct te_remote *remote,
 	struct te_error err;
 	int status = ro_submit(rig, TE_WRITE, remote, n, &err);
 
-	ft_diag("%d, error %d: %s", status, err.code, err.text);
+	ft_diag("status %d, error %d: %s", status, err.code, err.text);
 	/* For copies inside the host, only the log says that the memory is
 	 * registered for reading only. */
 	return status == STATUS_FAILED && err.code == -3 &&

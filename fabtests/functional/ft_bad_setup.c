@@ -60,8 +60,9 @@ static void setup_schemes(void)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		if (!setup_create_fails(bad[i], "127.0.0.1", said,
 					sizeof(said)) || !*said) {
-			ft_diag("'%s': accepted, or refused without a log "
-				"line", bad[i]);
+			ft_diag("metadata server '%s': accepted, or refused "
+				"without a log line",
+				bad[i]);
 			good = false;
 		}
 	ft_ok(good, "create_with_unknown_scheme_is_refused_and_logged");
@@ -254,16 +255,15 @@ static void setup_leaks(void)
 	after = mallinfo2();
 	ft_ok(good, "engines_are_created_and_destroyed");
 	ft_ok(fx_count_dir("/proc/self/fd") == fds, "no_descriptor_is_leaked");
-	ft_diag("%u descriptors before, %u after", fds,
+	ft_diag("open file descriptors: %u before, %u after", fds,
 		fx_count_dir("/proc/self/fd"));
 	ft_ok(ft_wait_until(setup_threads_left, &threads, fx_ms(5000)),
 	      "no_thread_is_leaked");
 	ft_ok(after.uordblks + after.hblkhd <=
 	      before.uordblks + before.hblkhd + 256 * FX_KIB,
 	      "no_memory_is_leaked");
-	ft_diag("%zu bytes in use before, %zu after",
-		before.uordblks + before.hblkhd,
-		after.uordblks + after.hblkhd);
+	ft_diag("heap in use: %zu bytes before, %zu bytes after",
+		before.uordblks + before.hblkhd, after.uordblks + after.hblkhd);
 }
 
 void bad_setup(void)

@@ -341,9 +341,8 @@ static bool table_refused(const char *name, bool (*fn)(transfer_engine_t e),
 	pthread_join(thread, NULL);
 	if (c.refused && c.err.code < 0 && c.err.text[0])
 		return true;
-	ft_diag("%s: %s, record %d '%s'", name,
-		c.refused ?
-			"refused as expected" : "not refused as expected",
+	ft_diag("%s: %s, error record: code %d, '%s'", name,
+		c.refused ? "refused as expected" : "not refused as expected",
 		c.err.code, c.err.text);
 	return false;
 }

@@ -107,8 +107,8 @@ static bool bounce_size(struct bounce_rig *rig, uint64_t len)
 	    !fx_buf_check(&rig->target.mem, off, len, len) ||
 	    !fx_buf_poisoned(&rig->target.mem, 0, off) ||
 	    !fx_buf_poisoned(&rig->target.mem, end, off)) {
-		ft_diag("write of %llu bytes: %d %s", (unsigned long long)len,
-			status, err.text);
+		ft_diag("write of %llu bytes: status %d %s",
+			(unsigned long long)len, status, err.text);
 		return false;
 	}
 	fx_buf_fill(&rig->target.mem, off, len, len + 1);
@@ -119,8 +119,8 @@ static bool bounce_size(struct bounce_rig *rig, uint64_t len)
 	    fx_buf_poisoned(&rig->mem, 0, off) &&
 	    fx_buf_poisoned(&rig->mem, end, off))
 		return true;
-	ft_diag("read of %llu bytes: %d %s", (unsigned long long)len, status,
-		err.text);
+	ft_diag("read of %llu bytes: status %d %s", (unsigned long long)len,
+		status, err.text);
 	return false;
 }
 
@@ -213,7 +213,8 @@ static bool bounce_refused(struct bounce_rig *rig, struct te_request *req,
 	freeBatchID(rig->engine, id);
 	if (ret == code && strstr(err.text, text))
 		return true;
-	ft_diag("%d, \"%s\" (expected %d, \"%s\")", ret, err.text, code, text);
+	ft_diag("te_submit returned %d, \"%s\" (expected %d, \"%s\")", ret,
+		err.text, code, text);
 	return false;
 }
 

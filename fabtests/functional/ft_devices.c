@@ -434,7 +434,7 @@ static void devices_store_stop(struct devices_store *s)
 	unsetenv("MOONRAIL_SECRET_FILE");
 	if (system("ip addr flush dev ctl && "
 		   "ip addr add 10.77.200.1/24 dev ctl"))
-		ft_diag("ctl: address not restored");
+		ft_diag("interface ctl: the address was not restored");
 	devices_ip("addr flush dev ctl");
 	devices_ip("addr add 10.77.200.2/24 dev ctl");
 }

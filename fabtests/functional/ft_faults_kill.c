@@ -45,7 +45,8 @@ static void kill_target(struct fault_rig *rig, int op)
 	fx_job_reach(&job, fault_point(rig, job.len), FX_LONG_MS);
 	fx_peer_kill(&target);
 	in_time = fx_job_wait(&job, fault_limit_ms());
-	ft_diag("killed in mid-%s: %s", what, fx_job_text(&job));
+	ft_diag("target killed during the %s; tasks: %s", what,
+		fx_job_text(&job));
 	ft_ok(in_time && kill_ended(&job),
 	      "law3_target_killed_in_mid_%s_every_task_ends_in_time", what);
 	ft_ok(fault_completed_is_true(rig, &target, &job),
@@ -126,7 +127,8 @@ static bool kill_parent_once(struct fault_rig *rig)
 	fx_peer_kill(&target);
 	from = ft_now_ns();
 	good = fx_job_wait(&job, FX_LONG_MS) && good;
-	ft_diag("%s, %u ms after the kill", fx_job_text(&job),
+	ft_diag("tasks: %s; the last ended %u ms after the kill",
+		fx_job_text(&job),
 		(unsigned int)((ft_now_ns() - from) / 1000000));
 	busy = !good || job.n[STATUS_COMPLETED] < job.tasks;
 	if (busy)

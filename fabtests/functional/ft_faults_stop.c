@@ -23,7 +23,8 @@ static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
 	fx_job_reach(job, fault_point(rig, job->len), FX_LONG_MS);
 	fx_peer_pause(target);
 	in_time = fx_job_wait(job, fault_limit_ms());
-	ft_diag("stopped in mid-%s: %s", what, fx_job_text(job));
+	ft_diag("target stopped during the %s; tasks: %s", what,
+		fx_job_text(job));
 	ft_ok(in_time && fx_job_stopped(job),
 	      "law3_target_stopped_in_mid_%s_times_out_unfenced_in_time", what);
 	ft_ok(fault_completed_is_true(rig, target, job),

@@ -181,7 +181,8 @@ static void unregister_from_a_stopped_writer(struct fault_rig *rig)
 	good = unreg_start(&writer, &target, seg, 0, UNREG_LEN) &&
 	       unreg_stop_at(&writer, &target,
 			     fault_point(rig, UNREG_LEN / 2));
-	ft_diag("stopped with %u of 64 MiB in place", unreg_landed(&target));
+	ft_diag("the writer was stopped when %u of 64 MiB were in place",
+		unreg_landed(&target));
 	ft_ok(good && !fx_job_start(&beside), "writer_is_stopped_in_mid_write");
 	if (unreg_in_time(&target, "from_a_stopped_writer"))
 		unreg_is_calm(&target, "while_the_writer_is_stopped");

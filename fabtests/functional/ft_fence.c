@@ -272,9 +272,9 @@ static bool fence_once(struct fence_rig *rig, const struct fence_cut *cut,
 	good = fence_make_end(&job, cut->end) && good &&
 	       fx_job_wait(&job, FX_LONG_MS);
 	hit = fence_told(rig, &job, cut->end, retries) && hit;
-	ft_diag("%s: cut at byte %llu: %s%s", name, (unsigned long long)cut->at,
-		fx_job_text(&job), hit ? "" :
-			": nothing was posted on the rail");
+	ft_diag("%s: cut at byte %llu; tasks: %s%s", name,
+		(unsigned long long)cut->at, fx_job_text(&job),
+		hit ? "" : ": nothing was posted on the rail");
 	good = fence_ended(&job, cut->end) && good;
 	good = fence_after(rig, &job, fence_mending(cut), !hit ? 0 :
 			   cut->hold ? FENCE_HELD_MS : FENCE_LOST_MS) && good;

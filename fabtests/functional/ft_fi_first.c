@@ -349,9 +349,10 @@ static bool first_goes(struct first *from, struct first *to, uint64_t number)
 	first_order(to, FIRST_RECEIVE, NULL, 0);
 	err = first(from, FIRST_SEND, NULL, number);
 	if (first_end(to, &o) || err || o.number != number)
-		ft_diag("%c to %c: send error %d, receive error %d, number "
-			"%llu (expected %llu)", from->host,
-			to->host, err, o.err, (unsigned long long)o.number,
+		ft_diag("message from %c to %c: send error %d, receive error "
+			"%d, number %llu (expected %llu)",
+			from->host, to->host, err, o.err,
+			(unsigned long long)o.number,
 			(unsigned long long)number);
 	return !err && !o.err && o.number == number;
 }

@@ -561,7 +561,8 @@ static void win_lock(MPI_Win w, uint8_t *mem, int rounds)
 		MPI_Fetch_and_op(&one, &was, MPI_INT64_T, to, 8, MPI_SUM, w);
 		MPI_Win_unlock(to, w);
 		if (was < 0 || was >= (int64_t)rounds * ranks)
-			moves_fail("MPI_Fetch_and_op: fetched %lld",
+			moves_fail("MPI_Fetch_and_op: the fetched value %lld "
+				   "is out of range",
 				   (long long)was);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -605,7 +606,8 @@ static void win_swap(MPI_Win w, uint8_t *mem, int rounds)
 		MPI_Compare_and_swap(&zero, &me, &was, MPI_INT64_T, 0, 0, w);
 		MPI_Win_flush(0, w);
 		if (was != me)
-			moves_fail("compare-and-swap: the lock contained %lld",
+			moves_fail("compare-and-swap: the lock contained "
+				   "%lld, not the number of this rank",
 				   (long long)was);
 	}
 	MPI_Win_unlock_all(w);
@@ -614,7 +616,9 @@ static void win_swap(MPI_Win w, uint8_t *mem, int rounds)
 	MPI_Get(&n, 1, MPI_INT64_T, 0, 8, 1, MPI_INT64_T, w);
 	MPI_Win_unlock(0, w);
 	if (n != (int64_t)rounds * (ranks - 1))
-		moves_fail("compare-and-swap: counter is %lld", (long long)n);
+		moves_fail("compare-and-swap: the counter has the wrong value "
+			   "%lld",
+			   (long long)n);
 	moves_ok("MPI_Compare_and_swap_works_as_a_lock");
 }
 
@@ -646,7 +650,9 @@ int main(int argc, char **argv)
 	out = malloc(MOVES_MAX);
 	in = malloc(MOVES_MAX);
 	if (!out || !in || ranks < 2 || ranks > MOVES_RANKS)
-		moves_fail("%d ranks (must be 2 to 16), or no memory", ranks);
+		moves_fail("bad number of ranks (%d, must be 2 to 16), or out "
+			   "of memory",
+			   ranks);
 	pairs();
 	exchange();
 	storm(is_long ? 3000 : 300, STORM_WINDOW);

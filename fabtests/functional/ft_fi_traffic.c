@@ -492,7 +492,7 @@ static void traffic_orders(struct fi_rig *r)
 					(ssize_t)sizeof(more))
 			exit(FT_FAIL);
 	}
-	ft_diag("%u pairs of operations", i);
+	ft_diag("%u pairs of operations were tested", i);
 	for (i = 0; i < ORDER_PAIRS; i++)
 		fi_rig_ok(r, good[i], order_name[i]);
 }

@@ -282,7 +282,7 @@ static void device_rate(struct device_rig *rig, bool read, const char *what)
 		if (rate > best[i & 1])
 			best[i & 1] = rate;
 	}
-	ft_diag("%s: %.2f GB/s, the driver alone %.2f GB/s", what,
+	ft_diag("%s: moonrail %.2f GB/s, the driver alone %.2f GB/s", what,
 		best[1] / 1e9, best[0] / 1e9);
 	ft_ok(good && best[1] >= DEVICE_GOAL * best[0],
 	      "%s_as_fast_as_the_driver", what);

@@ -135,7 +135,7 @@ static bool direct_move(struct direct_rig *rig, int op, void *local,
 	if ((here != 0) == (way == BY_COPY_HERE || way == BY_COPIES) &&
 	    (there != 0) == (way == BY_COPY_THERE || way == BY_COPIES))
 		return good;
-	ft_diag("%u copies here, %d there", here, there);
+	ft_diag("GPU copies: %u in this process, %d in the peer", here, there);
 	return false;
 }
 
@@ -231,7 +231,8 @@ static bool direct_by(struct direct_rig *rig, bool dmabuf, unsigned int times)
 		return false;
 	if (d == (dmabuf ? times : 0) && p == (dmabuf ? 0 : times))
 		return true;
-	ft_diag("%u by dma-buf, %u by peer memory, %u refused", d, p, r);
+	ft_diag("registrations: %u by dma-buf, %u by peer memory, %u refused",
+		d, p, r);
 	return false;
 }
 
@@ -279,8 +280,9 @@ static void ways(struct direct_rig *rig)
 	ft_ok(direct_again(rig, "-") &&
 		      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
 	      "target_whose_driver_orders_its_calls_is_direct");
-	ft_diag("%d and %d descriptors, then %d and %d", here, there,
-		direct_fds(), fx_ask(&rig->peer, "fds"));
+	ft_diag("open files of this process and of the peer: %d and %d, then "
+		"%d and %d",
+		here, there, direct_fds(), fx_ask(&rig->peer, "fds"));
 	ft_ok(there >= 0 && direct_fds() == here &&
 		      fx_ask(&rig->peer, "fds") == there,
 	      "registrations_leave_no_descriptor_open");
@@ -349,7 +351,8 @@ static void unregistered_there(struct direct_rig *rig)
 		       !fx_ask(&rig->peer, "regpu") &&
 		       !syncSegmentCache(rig->engine);
 	}
-	ft_diag("%u completed; failed: %u at random times, %u while queued",
+	ft_diag("jobs: %u completed; failed: %u at random times, %u while "
+		"queued",
 		completed, failed, sure);
 	ft_ok(sure, "some_writes_were_in_flight_at_unregistration");
 	ft_ok(good, "unregistered_gpu_memory_gets_no_byte");

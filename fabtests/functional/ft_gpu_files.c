@@ -49,7 +49,8 @@ static bool gf_one(struct gf_rig *rig, int op, uint64_t at, int i, uint64_t off,
 	if (got == status && !moves == (way == BY_STAGING) &&
 	    !copies == (way == BY_CUFILE))
 		return true;
-	ft_diag("status %d, %u moves, %u copies", got, moves, copies);
+	ft_diag("status %d, %u moves by cuFile, %u copies by CUDA", got, moves,
+		copies);
 	return false;
 }
 

@@ -162,7 +162,8 @@ static bool slot_fails(struct fx_job *job, int code)
 	       !te_task_error(job->engine, job->id, 0, &err, sizeof(err)) &&
 	       err.code == code;
 	if (!good)
-		ft_diag("%s, %d: %s", fx_job_text(job), err.code, err.text);
+		ft_diag("tasks: %s; error %d: %s", fx_job_text(job), err.code,
+			err.text);
 	fx_job_free(job);
 	return good;
 }
@@ -308,7 +309,7 @@ static void at_any_time(struct slot_rig *rig)
 		}
 		fx_job_free(&job);
 	}
-	ft_diag("%u cancelled, %u completed", canceled, completed);
+	ft_diag("transfers: %u cancelled, %u completed", canceled, completed);
 	ft_ok(good, "transfer_cancelled_at_any_time_gets_no_further_byte");
 }
 
@@ -336,7 +337,7 @@ static void unregistered(struct slot_rig *rig)
 		good = fx_gpu_withdraw(&rig->peer, &job, false, &completed,
 				       &failed) && slot_again(rig);
 	}
-	ft_diag("%u completed, %u failed", completed, failed);
+	ft_diag("jobs: %u completed, %u failed", completed, failed);
 	ft_ok(good, "unregistered_memory_gets_no_byte");
 	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0),
 	      "transfers_of_memory_registered_again_complete");
@@ -657,7 +658,7 @@ static void one_message_at_a_time(struct slot_rig *rig)
 	for (i = 0; good && i < SLOT_MOVES; i++)
 		good = slot_move(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE,
 				 rig->mem.p, 0, SLOT_SIZE, 0);
-	ft_diag("%d moves by shared memory: %u ms", i,
+	ft_diag("%d moves by shared memory took %u ms", i,
 		(unsigned int)((ft_now_ns() - start) / 1000000));
 	ft_ok(good && ft_now_ns() - start <
 			      fx_ms(SLOT_MOVES * 400) * UINT64_C(1000000),

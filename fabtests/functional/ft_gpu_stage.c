@@ -173,7 +173,7 @@ static bool stage_either(const struct stage_rig *rig, uint64_t a, uint64_t b)
 		       rig->peer.mem.p[i] != is.p[STAGE_SIZE + i];
 	fx_buf_unmap(&is);
 	if (bad)
-		ft_diag("%llu bytes belong to neither sequence",
+		ft_diag("%llu bytes match neither of the two patterns",
 			(unsigned long long)bad);
 	return !bad;
 }
@@ -335,7 +335,7 @@ static void cancel_at_any_time(struct stage_rig *rig)
 		good = good && stage_final(rig, op);
 		fx_job_free(&job);
 	}
-	ft_diag("%u cancelled, %u completed", canceled, completed);
+	ft_diag("transfers: %u cancelled, %u completed", canceled, completed);
 	ft_ok(good, "task_cancelled_at_any_time_gets_no_further_byte");
 }
 
@@ -573,7 +573,7 @@ static void silent(struct stage_rig *rig, transfer_engine_t own)
 	good = good && fx_job_wait(&second, FX_LONG_MS);
 	later = ft_now_ns() - later;
 	fx_peer_resume(&rig->peer);
-	ft_diag("the first took %llu ms, the second %llu",
+	ft_diag("the first job took %llu ms, the second %llu ms",
 		(unsigned long long)took / 1000000,
 		(unsigned long long)later / 1000000);
 	ft_ok(good && !first.n[STATUS_COMPLETED] && !second.n[STATUS_COMPLETED],

@@ -116,7 +116,8 @@ static int hints_many_files(void)
 	int last = 0;
 
 	if (!e || setrlimit(RLIMIT_NOFILE, &few))
-		return ft_skip("no engine with few files");
+		return ft_skip("no engine, or the limit of open files cannot "
+			       "be lowered");
 	while (dup(STDOUT_FILENO) >= 0)
 		last++;
 	ft_ok(last > 0 && openSegment(e, "127.0.0.1:12345") < 0 &&
@@ -146,7 +147,8 @@ static int hints_no_port(void)
 	held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (!e || bind(fd, (void *)&sa, len) || listen(fd, 8) ||
 	    connect(held, (void *)&sa, len))
-		return ft_skip("the port cannot be taken: %s", strerror(errno));
+		return ft_skip("the port cannot be occupied: %s",
+			       strerror(errno));
 	snprintf(name, sizeof(name), "127.0.0.1:%u", ntohs(sa.sin_port));
 	ft_ok(openSegment(e, name) < 0 &&
 	      hints_say("assign requested address", "ip_local_port_range"),
@@ -228,7 +230,7 @@ static int hints_filtered_copy(void)
 
 	if (!e || !fx_peer_start(&peer, HINTS_MEM, "transport=auto", NULL) ||
 	    fx_ask(&peer, "reg 0 %llu 1", HINTS_MEM))
-		return ft_skip("no peer by local copies");
+		return ft_skip("the peer for local copies did not start");
 	if (!hints_filter(SYS_process_vm_readv, EPERM))
 		return ft_skip("no seccomp filter can be set");
 	seg = openSegment(e, peer.name);

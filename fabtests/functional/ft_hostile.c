@@ -258,8 +258,9 @@ static bool honest_series_beside(struct hostile_rig *rig, const char *address,
 	__atomic_store_n(&c.stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	ft_ok(good, "honest_transfers_beside_%s", name);
-	ft_diag("%u rounds of %s: %llu ms, undisturbed %llu ms", c.rounds, name,
-		(unsigned long long)(ns / 1000000),
+	ft_diag("transfers next to %u rounds of %s took %llu ms, undisturbed "
+		"%llu ms",
+		c.rounds, name, (unsigned long long)(ns / 1000000),
 		(unsigned long long)(rig->calm_ns / 1000000));
 	return ns <= HOSTILE_FACTOR * rig->calm_ns + 500000000;
 }
@@ -356,7 +357,8 @@ static void nothing_is_kept(struct hostile_rig *rig, unsigned int before)
 			break;
 		nanosleep(&pause, NULL);
 	}
-	ft_diag("%u descriptors, then %u", before, after);
+	ft_diag("open file descriptors of the target: %u, then %u", before,
+		after);
 	ft_ok(after <= before + 4, "hostile_clients_leave_no_descriptor_open");
 }
 

@@ -258,7 +258,8 @@ static void server_mutants(transfer_engine_t e, struct fx_buf *mem)
 		       server_try(e, mem, s.address, target.mem.addr, &opened);
 		server_end(&s);
 	}
-	ft_diag("%u altered descriptors, %u opened", i, opened);
+	ft_diag("%u altered descriptors were published, %u of them opened", i,
+		opened);
 	ft_ok(good, "altered_descriptors_do_no_harm");
 	ft_ok(fx_move_until(e, openSegment(e, target.name), OPCODE_WRITE,
 			    mem->p, target.mem.addr, FX_MIB, 0, fx_ms(20000)) &&

@@ -120,7 +120,7 @@ static void law10_last_error(struct law_rig *rig)
 	      !te_last_error(&err, sizeof(err)) && err.code < -100 &&
 	      strstr(err.peer, "127.0.0.1:1"),
 	      "law10_last_error_names_the_peer");
-	ft_diag("%d peer '%s': %s", err.code, err.peer, err.text);
+	ft_diag("error %d, peer '%s': %s", err.code, err.peer, err.text);
 	ft_ok(submitTransfer(rig->engine, 17, NULL, 1) == 1 &&
 	      !te_last_error(&err, sizeof(err)) && err.code == -1 &&
 	      err.text[0], "law10_last_error_of_a_refused_submit");
@@ -144,8 +144,8 @@ static void law10_task_error(struct law_rig *rig)
 	      "law10_task_error_of_a_range_outside");
 	ft_ok(!strcmp(err.peer, rig->target.name),
 	      "law10_task_error_names_the_peer");
-	ft_diag("%d rail '%s' peer '%s' provider '%s': %s (%s)", err.code,
-		err.rail, err.peer, err.provider, err.text, err.hint);
+	ft_diag("error %d, rail '%s', peer '%s', provider '%s': %s (%s)",
+		err.code, err.rail, err.peer, err.provider, err.text, err.hint);
 	fx_job_free(&job);
 	job.remote += 4096;
 	err.code = 5;
@@ -201,7 +201,8 @@ static void law10_broken(void)
 	ft_ok(err.rail[0] && strstr(err.provider, "tcp") &&
 	      !strcmp(err.peer, peer.name),
 	      "law10_task_error_names_rail_provider_and_peer");
-	ft_diag("%d rail '%s' peer '%s' provider '%s' errno %d: %s (%s)",
+	ft_diag("error %d, rail '%s', peer '%s', provider '%s', errno %d: %s "
+		"(%s)",
 		err.code, err.rail, err.peer, err.provider, err.prov_errno,
 		err.text, err.hint);
 	fx_job_free(&job);

@@ -85,7 +85,8 @@ static bool law6_is_silent(const char *transport)
 	close(saved);
 	close(fd);
 	if (said)
-		ft_diag("%lld bytes on stdout", (long long)said);
+		ft_diag("the library wrote %lld bytes to stdout",
+			(long long)said);
 	ft_ok(good, "law6_several_engines_per_process_%s", transport);
 	return !said;
 }
@@ -112,7 +113,7 @@ static void law6_footprint(void)
 	env_after = law6_environment();
 	unchanged = env && env_after && !strcmp(env, env_after);
 	if (!unchanged)
-		ft_diag("before:\n%s# after:\n%s", env, env_after);
+		ft_diag("environment before:\n%s# after:\n%s", env, env_after);
 	ft_ok(unchanged, "law6_environment_is_unchanged");
 	free(env_after);
 	free(env);

@@ -122,7 +122,7 @@ static bool seg_is_part(const struct fx_peer *peer, const struct te_buffer *b,
 	if (b->addr == peer->mem.addr + at && b->length == end - at &&
 	    !strcmp(b->location, where[i]))
 		return true;
-	ft_diag("part %u: %llu bytes at %llx, %s", i,
+	ft_diag("part %u: %llu bytes at 0x%llx, location %s", i,
 		(unsigned long long)b->length, (unsigned long long)b->addr,
 		b->location);
 	return false;
@@ -216,7 +216,7 @@ static bool seg_warm_again(struct law_rig *rig, const struct fx_peer *cold)
 		good &= !warmupEfaSegment(rig->engine, cold->name);
 	now = seg_descriptors(cold);
 	if (now > was + 4)
-		ft_diag("%u descriptors, then %u", was, now);
+		ft_diag("open file descriptors: %u, then %u", was, now);
 	return good && now <= was + 4;
 }
 

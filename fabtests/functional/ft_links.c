@@ -134,9 +134,11 @@ static void links_idle(struct fx_links *l)
 	ft_ok(fx_links_stats(l, "r0").state_changes > changes,
 	      "link_down_changes_state_of_rail");
 	ft_ok(good, "link_down_on_idle_rail_is_noticed");
-	ft_diag("after %.0f ms", (double)(ft_now_ns() - from) / 1e6);
+	ft_diag("the rail was down after %.0f ms",
+		(double)(ft_now_ns() - from) / 1e6);
 	ms = links_move(l, FX_MIB);
-	ft_diag("1 MiB took %.1f ms, before %.1f ms", ms, calm);
+	ft_diag("1 MiB took %.1f ms over one rail, %.1f ms over both", ms,
+		calm);
 	ft_ok(ms > 0, "write_after_link_down_uses_other_rail");
 	good = fx_links_do("restore 0") && fx_links_mended(l);
 	ft_ok(good && ft_wait_until(links_r0_up, l, FX_LONG_MS),
@@ -192,7 +194,7 @@ static bool links_gone_wait(struct fx_job *job, uint64_t from)
 	last = (double)(ft_now_ns() - from) / 1e6;
 	if (job->n[STATUS_COMPLETED] == job->tasks)
 		return good;
-	ft_diag("they end after %.0f to %.0f ms", first, last);
+	ft_diag("the tasks ended after %.0f to %.0f ms", first, last);
 	return good && first > LINKS_GONE_MS * .9 &&
 	       last < LINKS_GONE_MS + fx_ms(LINKS_LATE_MS);
 }
@@ -329,7 +331,8 @@ static bool links_killed_once(struct fx_links *l)
 	good = fx_job_wait(&job, FX_LONG_MS) && good;
 	ms = (double)(ft_now_ns() - from) / 1e6;
 	completed = job.n[STATUS_COMPLETED];
-	ft_diag("killed: %s; after %.0f ms", fx_job_text(&job), ms);
+	ft_diag("tasks to the killed target: %s; the last ended after %.0f ms",
+		fx_job_text(&job), ms);
 	if (completed < job.tasks) {
 		ft_ok(good && ms < fx_ms(LINKS_KILLED_MS),
 		      "law3_tasks_of_a_killed_target_end_long_before_MC_SLICE_TIMEOUT");
@@ -496,7 +499,8 @@ static bool links_ten(struct fx_links *l, struct links_flap *flap)
 		return false;
 	ft_wait_until(links_r0_up, l, FX_LONG_MS);
 	changes = fx_links_stats(l, "r0").state_changes - changes;
-	ft_diag("%llu changes of state", (unsigned long long)changes);
+	ft_diag("rail r0 changed its state %llu times",
+		(unsigned long long)changes);
 	ft_ok(changes >= 2 * LINKS_FLAPS && changes <= 6 * LINKS_FLAPS,
 	      "flaps_change_state_a_limited_number_of_times");
 	return true;
@@ -573,7 +577,8 @@ static bool links_slow_down(const struct fx_links *l, int op,
 		       fx_links_do("rate 0 10mbit");
 		if (good && !fx_job_poll(job))
 			return true;
-		ft_diag("%s", good ? "all had arrived, once more" :
+		ft_diag("%s", good ? "all bytes had arrived before the rail "
+				     "was slow; trying again" :
 				     fx_job_text(job));
 		good = links_slow_over(job) && good;
 	}
@@ -587,7 +592,7 @@ static double links_part(const struct fx_links *l, double *other)
 	double r0 = fx_links_stats(l, "r0").rate / 1e6;
 
 	*other = fx_links_stats(l, "r1").rate / 1e6;
-	ft_diag("rates of %.2f and %.2f MB/s", r0, *other);
+	ft_diag("reported rates: r0 %.2f MB/s, r1 %.2f MB/s", r0, *other);
 	return *other > 0 ? r0 / *other : 0;
 }
 
@@ -615,7 +620,8 @@ static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 	good = fx_job_wait(&job, FX_LONG_MS) && links_peer(l, &is);
 	ms = (double)(ft_now_ns() - begin) / 1e6;
 	part = links_part(l, &other);
-	ft_diag("%s: %.0f ms later, %s", name, ms, fx_job_text(&job));
+	ft_diag("%s: %.0f ms after the rail became slow, tasks: %s", name, ms,
+		fx_job_text(&job));
 	*kept = good && is.fences == was.fences &&
 		is.retries == was.retries && part < LINKS_SLOW_PART;
 	/* Half of the data would take 6.7 s over r0. */
@@ -666,8 +672,9 @@ static void links_slow(struct fx_links *l)
 	good = fx_links_do("rate 0 2mbit") && calm > 0;
 	ms[0] = links_move(l, LINKS_MEM);
 	ms[1] = links_move(l, LINKS_MEM);
-	ft_diag("16 MiB: %.0f ms over two rails, %.0f and %.0f ms with one of "
-		"a hundredth", calm, ms[0], ms[1]);
+	ft_diag("16 MiB took %.0f ms over two rails, %.0f and %.0f ms with "
+		"one rail at a hundredth of its rate",
+		calm, ms[0], ms[1]);
 	/* Half of the data would take 32 s over r0. */
 	ft_ok(good && ms[0] > 0 && ms[1] > 0 && ms[1] < 16000,
 	      "write_with_rail_at_a_hundredth_of_its_rate_completes_in_time");
@@ -726,8 +733,8 @@ static bool links_other_over(struct links_other *o, bool dead)
 
 	if (!o->busy)
 		return good;
-	ft_diag("%u jobs and %u refused, the last: %s", o->jobs, o->refused,
-		fx_job_text(&o->job));
+	ft_diag("other target: %u jobs, %u refused; tasks of the last: %s",
+		o->jobs, o->refused, fx_job_text(&o->job));
 	if (!dead && !links_seconds)
 		good = o->job.n[STATUS_COMPLETED] == o->job.tasks && good;
 	return fx_job_free(&o->job) && good;

@@ -87,7 +87,8 @@ static bool local_carried(struct local_rig *rig, bool local)
 	struct fx_rails copies = fx_rails(rig->engine, "local");
 	struct fx_rails tcp = fx_rails(rig->engine, "tcp");
 
-	ft_diag("local %llu and %llu bytes, tcp %llu and %llu",
+	ft_diag("bytes sent and received: local %llu and %llu, tcp %llu and "
+		"%llu",
 		(unsigned long long)copies.tx, (unsigned long long)copies.rx,
 		(unsigned long long)tcp.tx, (unsigned long long)tcp.rx);
 	return local ? copies.tx && copies.rx && !tcp.tx && !tcp.rx :

@@ -261,7 +261,7 @@ static bool many_move(struct many_rig *rig, int op, uint64_t off)
 		if (!fx_job_wait(&job[i], FX_LONG_MS) ||
 		    job[i].n[STATUS_COMPLETED] != job[i].tasks) {
 			if (good)
-				ft_diag("target %u: %s", i,
+				ft_diag("tasks to target %u: %s", i,
 					fx_job_text(&job[i]));
 			good = false;
 		}
@@ -351,8 +351,9 @@ static bool many_fds_bounded(const char *when, struct many_fds *most)
 
 	bounded = ft_wait_until(many_fds_settle, most, fx_ms(MANY_SETTLE_MS));
 	now = many_fds_now(most->rig);
-	ft_diag("descriptors after %s: %u, at most %u; of the targets %u, at "
-		"most %u", when, now.own, most->own, now.hosts, most->hosts);
+	ft_diag("open file descriptors after %s: %u (limit %u), of the "
+		"targets %u (limit %u)",
+		when, now.own, most->own, now.hosts, most->hosts);
 	*most = now;
 	return bounded;
 }
@@ -385,13 +386,15 @@ static void many_memory(const double *heap, const double *rss, unsigned int n)
 	double is = many_median(heap, n - third, n);
 
 	ft_ok(is <= was + MANY_HEAP_KIB, "memory_does_not_grow");
-	ft_diag("allocated %.0f KiB, in the last rounds %.0f, tolerance %d",
+	ft_diag("allocated: %.0f KiB, in the last rounds %.0f KiB, tolerance "
+		"%d KiB",
 		was, is, MANY_HEAP_KIB);
 	was = many_median(rss, third, n - third);
 	is = many_median(rss, n - third, n);
 	ft_ok(is <= was + MANY_RSS_KIB, "resident_memory_does_not_grow");
-	ft_diag("resident %.0f KiB, in the last rounds %.0f, tolerance %d", was,
-		is, MANY_RSS_KIB);
+	ft_diag("resident: %.0f KiB, in the last rounds %.0f KiB, tolerance "
+		"%d KiB",
+		was, is, MANY_RSS_KIB);
 }
 
 static void many_rounds(struct many_rig *rig, unsigned int cap,
@@ -411,9 +414,9 @@ static void many_rounds(struct many_rig *rig, unsigned int cap,
 		good += many_round(rig);
 		heap[i] = many_heap_kib();
 		rss[i] = many_rss_kib();
-		ft_diag("round %u: %u descriptors, %.0f KiB allocated, %.0f "
-			"resident, %.2f s", i + 1,
-			fx_count_dir("/proc/self/fd"), heap[i], rss[i],
+		ft_diag("round %u: %u open files, %.0f KiB allocated, %.0f "
+			"KiB resident, %.2f s since the start",
+			i + 1, fx_count_dir("/proc/self/fd"), heap[i], rss[i],
 			(double)(ft_now_ns() - begin) / 1e9);
 		if (i != 1)
 			continue;

@@ -401,7 +401,7 @@ static bool note_in_time(uint64_t begin_ns)
 {
 	uint64_t ms = (ft_now_ns() - begin_ns) / 1000000;
 
-	ft_diag("%llu ms", (unsigned long long)ms);
+	ft_diag("the call took %llu ms", (unsigned long long)ms);
 	return ms <= NOTE_WAIT_S * 1000 + fx_ms(2000);
 }
 

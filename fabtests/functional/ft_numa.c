@@ -200,8 +200,9 @@ static bool buffers_near(int node)
 	unsigned int there, elsewhere;
 
 	count_preferring(node, &there, &elsewhere);
-	ft_diag("mappings that prefer node %d: %u on it, %u elsewhere", node,
-		there, elsewhere);
+	ft_diag("mappings that prefer node %d: %u with pages there, %u with "
+		"pages elsewhere",
+		node, there, elsewhere);
 	return there > 0 && !elsewhere;
 }
 
@@ -247,8 +248,8 @@ static bool staged_near(struct cuda_stand_in *cuda, int node)
 	before = pages_near(node);
 	good = good && fx_move(engine, seg, OPCODE_WRITE, mem,
 			       rig.target.mem.addr, NUMA_HALF, 0);
-	ft_diag("node %d: %lu pages, then %lu", node, before,
-		pages_near(node));
+	ft_diag("node %d: %lu pages before the write, %lu after it", node,
+		before, pages_near(node));
 	good = good && pages_near(node) >= before + pages;
 	if (engine)
 		destroyTransferEngine(engine);
@@ -289,7 +290,8 @@ static bool bounced_near(const char *name, int half, int node)
 	good = good && fx_move(engine, seg, OPCODE_READ, rig.mem + to, 0,
 			       FX_MIB, 0);
 	after = pages_near(node);
-	ft_diag("%s to memory of node %d: %lu pages on node %d, then %lu",
+	ft_diag("%s to memory of node %d: %lu pages on node %d before the "
+		"read, %lu after it",
 		segment, half, before, node, after);
 	if (engine)
 		destroyTransferEngine(engine);
@@ -302,7 +304,7 @@ static void disks(void)
 
 	if (access("/dev/node0", F_OK) || access("/dev/node1", F_OK) ||
 	    access("/dev/disk", F_OK)) {
-		ft_skip("no disks of run_in_vm.sh -f");
+		ft_skip("the disks of run_in_vm.sh -f are absent");
 		return;
 	}
 	ft_ok(mkdtemp(dir) && !setenv("MOONRAIL_SEGMENT_DIR", dir, 1) &&
@@ -372,8 +374,8 @@ static bool allocated_on(int node, size_t size, uint64_t flags, uint32_t kind)
 	good = run_on(-1) && good && !ret && pages_on(&m, node) &&
 	       m.numa_node == node && !strcmp(m.location, location) &&
 	       (m.pages == kind || kind == UINT32_MAX);
-	ft_diag("%s, flags %u: %d, node %d, kind %u", location,
-		(unsigned int)flags, ret, m.numa_node, m.pages);
+	ft_diag("te_alloc at %s, flags %u: returned %d, node %d, page kind %u",
+		location, (unsigned int)flags, ret, m.numa_node, m.pages);
 	return !ret && !te_free(rig.engine, (void *)(uintptr_t)m.addr) && good;
 }
 

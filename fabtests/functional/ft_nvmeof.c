@@ -184,7 +184,8 @@ int main(int argc, char **argv)
 
 	fx_init(argc, argv);
 	if (access(NVMEOF_CONTROLLER, F_OK) || access(NVMEOF_PORT, F_OK)) {
-		printf("no target and mount of run_in_vm.sh -f\n");
+		printf("the target and the mount of run_in_vm.sh -f are "
+		       "absent\n");
 		return 77;
 	}
 	if (files_make(&rig) && place(&rig) && files_engine(&rig, "nvmeof") &&

@@ -131,8 +131,9 @@ static bool alloc_is_huge(transfer_engine_t e, size_t size, uint64_t flags)
 	int ret = te_alloc(e, size, NULL, flags, &m, sizeof(m));
 	unsigned long kib = ret ? 0 : alloc_smaps(&m);
 
-	ft_diag("%zu bytes, flags %u: %d, kind %u, pages of %lu KiB", size,
-		(unsigned int)flags, ret, m.pages, kib);
+	ft_diag("te_alloc of %zu bytes, flags %u: returned %d, page kind %u, "
+		"pages of %lu KiB",
+		size, (unsigned int)flags, ret, m.pages, kib);
 	return !ret && kib == 2048 && m.pages == TE_PAGES_HUGE &&
 	       m.page_size == 2 * FX_MIB && m.mapped % m.page_size == 0 &&
 	       m.mapped >= m.size && !te_free(e, alloc_ptr(&m));

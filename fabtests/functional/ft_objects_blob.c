@@ -326,7 +326,7 @@ static bool blob_refused(const struct blob_stale *s, int op, uint64_t addr,
 			    !strstr(err.hint, "import a newer blob");
 
 	if (!good)
-		ft_diag("%s, %d, flags %u, peer '%s': %s; %s",
+		ft_diag("tasks: %s; error %d, flags %u, peer '%s': %s; %s",
 			fx_job_text(&job), err.code, err.flags, err.peer,
 			err.text, err.hint);
 	fx_job_free(&job);
@@ -349,7 +349,7 @@ static void blob_moved(const char *transport)
 {
 	struct blob_stale s;
 
-	ft_diag("by %s", transport);
+	ft_diag("transport: %s", transport);
 	if (!blob_stale_start(&s, transport, NULL))
 		return;
 	fx_buf_poison(&s.target.mem, 0, FX_MIB);
@@ -708,7 +708,7 @@ static void blob_hostile(struct blob_rig *rig)
 		open += id > 0 && closeSegment(rig->engine, id);
 	}
 	blob_speak(saved);
-	ft_diag("%u of 20000 blobs were accepted", taken);
+	ft_diag("%u of 20000 altered blobs were accepted", taken);
 	ft_ok(!open, "hostile_texts_do_no_harm");
 	id = blob_import(rig->engine, rig->blob, rig->size);
 	ft_ok(id > 0 && blob_write_works(rig, id, &rig->target, 0, 6),

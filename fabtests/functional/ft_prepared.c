@@ -135,7 +135,8 @@ static bool prep_said(const char *part)
 	te_last_error(&err, sizeof(err));
 	if (strstr(err.text, part) && err.code < 0)
 		return true;
-	ft_diag("record %d '%s', no '%s'", err.code, err.text, part);
+	ft_diag("error record: code %d, '%s' (must contain '%s')", err.code,
+		err.text, part);
 	return false;
 }
 

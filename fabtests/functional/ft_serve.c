@@ -617,7 +617,7 @@ static void serve_crowd(void)
 		fds[i] = ft_http_send_raw(rig.port, "GET /meta", 9);
 	begin = ft_now_ns();
 	fine = serve_is(&rig, "GET", "/metadata?key=x", NULL, 404, "not found");
-	ft_diag("answered after %.1f s",
+	ft_diag("the server answered after %.1f s",
 		(double)(ft_now_ns() - begin) / (double)FT_NS_PER_SEC);
 	ft_ok(fine, "slow_clients_that_use_all_connections_make_room");
 	for (i = 0; i < 16; i++)

@@ -73,7 +73,8 @@ static bool atomic_one(struct submit_rig *rig, segment_id_t seg,
 	good = good && there[-1] == FX_POISON && there[width] == FX_POISON &&
 	       result[-1] == FX_POISON && result[width] == FX_POISON;
 	if (!good)
-		ft_diag("opcode %u, width %u: 0x%llx there, 0x%llx here",
+		ft_diag("opcode %u, width %u: 0x%llx at the target, result "
+			"0x%llx",
 			c->opcode, width,
 			(unsigned long long)atomic_read(there, width),
 			(unsigned long long)atomic_read(result, width));
@@ -185,8 +186,8 @@ static void count_contended(struct submit_rig *rig, struct fx_peer *other,
 	       atomic_read(rig->target.mem.p + 4096, 8) == n &&
 	       sum.sum == n * (n - 1) / 2;
 	if (!good)
-		ft_diag("%u of %llu completed, counter %llu", sum.completed,
-			(unsigned long long)n,
+		ft_diag("%u of %llu additions completed, the counter is %llu",
+			sum.completed, (unsigned long long)n,
 			(unsigned long long)atomic_read(
 				rig->target.mem.p + 4096, 8));
 	ft_ok(good, "contended_%u_bit_fetch_adds_are_exact_%s", 8 * width,

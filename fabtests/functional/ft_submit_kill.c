@@ -73,7 +73,8 @@ static bool kill_agrees(const struct kill_run *run)
 		    number <= run->got.completed + run->got.unknown &&
 		    !run->got.other;
 
-	ft_diag("counter %llu; %u completed, %u unknown, %u failed, %u other",
+	ft_diag("counter %llu; atomics: %u completed, %u unknown, %u failed, "
+		"%u other",
 		(unsigned long long)number, run->got.completed,
 		run->got.unknown, run->got.failed, run->got.other);
 	return good;
@@ -312,7 +313,7 @@ static void near_calls(struct submit_rig *rig, bool met)
 	ft_ok(fx_submit(n.engine, &n.add, &err) == STATUS_FAILED &&
 	      err.code == -202 && !err.flags && ft_now_ns() < soon,
 	      "an_atomic_fails_at_once_%s_%s", how, rig->way);
-	ft_diag("%d, flags %u: %s; %s", err.code, err.flags, err.text,
+	ft_diag("error %d, flags %u: %s; %s", err.code, err.flags, err.text,
 		err.hint);
 	ft_ok(genNotifyInEngine(n.engine, (uint64_t)n.add.target_id, note) ==
 		      -201, "a_notification_is_201_%s_%s", how, rig->way);
@@ -365,8 +366,8 @@ static bool near_killed(struct submit_rig *rig, unsigned int ms, bool *unknown)
 	*unknown = err.flags == TE_ERROR_UNKNOWN;
 	good = good && w.job.n[STATUS_FAILED] == 1 && err.code == -202 &&
 	       (*unknown || !err.flags);
-	ft_diag("%s, %d, flags %u: %s; %s", fx_job_text(&w.job), err.code,
-		err.flags, err.text, err.hint);
+	ft_diag("tasks: %s; error %d, flags %u: %s; %s", fx_job_text(&w.job),
+		err.code, err.flags, err.text, err.hint);
 	good = fx_job_wait(&w.job, FX_LONG_MS) && fx_job_free(&w.job) && good;
 	near_stop(&n);
 	return good;

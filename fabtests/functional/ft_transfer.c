@@ -70,7 +70,8 @@ static void every_size_and_offset(struct xfer_rig *rig)
 		good = xfer_one_size(rig, len, xfer_offsets[i % 3],
 				     xfer_offsets[i / 3 % 3]);
 		if (!good)
-			ft_diag("length %llu, local offset %llu, remote %llu",
+			ft_diag("failed transfer: length %llu, local offset "
+				"%llu, remote offset %llu",
 				(unsigned long long)len,
 				(unsigned long long)xfer_offsets[i % 3],
 				(unsigned long long)xfer_offsets[i / 3 % 3]);

@@ -113,7 +113,9 @@ static bool verbs_completed_is_true(const struct fx_job *job)
 		if (fx_task_status(job, i) == STATUS_COMPLETED &&
 		    memcmp(rig.mem.p + off, rig.target.mem.p + off,
 			   job->block)) {
-			ft_diag("task %zu is COMPLETED but not in place", i);
+			ft_diag("task %zu is COMPLETED but its bytes are not "
+				"in place",
+				i);
 			return false;
 		}
 	}
@@ -402,7 +404,8 @@ static bool verbs_cut_once(const struct verbs_cut *cut)
 		return false;
 	retries = verbs_retries();
 	if (!verbs_rail_busy(cut->rail, &jobs[VERBS_TIMES - 1]))
-		ft_diag("%s: the jobs ended without the rail", cut->name);
+		ft_diag("%s: the jobs ended before the rail carried slices",
+			cut->name);
 	good = cut->link(cut->rail, false);
 	from = ft_now_ns();
 	left = verbs_stats(cut->rail).inflight_bytes;
@@ -412,8 +415,9 @@ static bool verbs_cut_once(const struct verbs_cut *cut)
 	ft_ok(verbs_cut_wait(jobs), "%s: all_tasks_complete", cut->name);
 	retries = verbs_retries() - retries;
 	other = verbs_carried(!cut->rail) - other;
-	ft_diag("%s: %llu bytes under way at the cut; %llu ms after it, "
-		"%llu bytes by the other rail, %llu slices sent again",
+	ft_diag("%s: %llu bytes were in flight at the cut; within %llu ms, "
+		"%llu bytes went over the other rail and %llu slices were "
+		"sent again",
 		cut->name, (unsigned long long)left,
 		(unsigned long long)((ft_now_ns() - from) / 1000000),
 		(unsigned long long)other, (unsigned long long)retries);

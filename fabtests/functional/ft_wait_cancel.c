@@ -127,7 +127,7 @@ void wait_cancel_stopped(struct wait_rig *rig)
 	from = ft_now_ns();
 	te_cancel_batch(rig->engine, job.id);
 	ret = te_wait_batch(rig->engine, job.id, wait_end_ms() * WAIT_MS, &st);
-	ft_diag("status %d after %llu ms: %s", st.status,
+	ft_diag("batch status %d after %llu ms; tasks: %s", st.status,
 		(unsigned long long)((ft_now_ns() - from) / 1000000),
 		(fx_job_poll(&job), fx_job_text(&job)));
 	ft_ok(!ret && cancel_ended(&job, true),

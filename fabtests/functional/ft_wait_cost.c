@@ -50,7 +50,8 @@ static void wait_cpu(struct wait_rig *rig)
 	share = cost_waiting(rig, &job);
 	for (i = 1; i < COST_ROUNDS && share >= COST_ASLEEP; i++)
 		share = cost_waiting(rig, &job);
-	ft_diag("asleep in te_wait_batch: %.2f %% of a core", share * 100);
+	ft_diag("a thread asleep in te_wait_batch used %.2f %% of a core",
+		share * 100);
 	ft_ok(share < COST_ASLEEP, "a_sleeping_waiter_costs_no_processor_time");
 	fx_peer_resume(&rig->target);
 	te_wait_batch(rig->engine, job.id, -1, NULL);

@@ -67,7 +67,7 @@ static void deadline_stopped(struct wait_rig *rig, bool before)
 	from = ft_now_ns();
 	ret = te_wait_batch(rig->engine, job.id,
 			    (DEADLINE_MS + wait_end_ms()) * WAIT_MS, &st);
-	ft_diag("status %d after %llu ms", st.status,
+	ft_diag("batch status %d after %llu ms", st.status,
 		(unsigned long long)((ft_now_ns() - from) / 1000000));
 	ft_ok(good && !ret && ft_now_ns() >= at && deadline_records(&job) &&
 	      st.status == STATUS_TIMEOUT,
@@ -201,7 +201,7 @@ static void wait_killed_by(struct wait_rig *rig)
 	from = ft_now_ns();
 	fx_peer_kill(&rig->target);
 	wait_thread_join(&t);
-	ft_diag("status %d after %llu ms", t.status.status,
+	ft_diag("batch status %d after %llu ms", t.status.status,
 		(unsigned long long)((t.ended_ns - from) / 1000000));
 	ft_ok(!t.ret && (t.status.status == STATUS_FAILED ||
 			 t.status.status == STATUS_TIMEOUT) &&

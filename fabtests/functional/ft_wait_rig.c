@@ -39,7 +39,8 @@ static void wait_explain(struct fx_job *job)
 	fx_job_poll(job);
 	for (size_t i = 0; i < job->tasks && !err.code; i++)
 		te_task_error(job->engine, job->id, i, &err, sizeof(err));
-	ft_diag("%s; %d: %s", fx_job_text(job), err.code, err.text);
+	ft_diag("tasks: %s; error %d: %s", fx_job_text(job), err.code,
+		err.text);
 }
 
 bool wait_works(struct wait_rig *rig)

@@ -43,7 +43,8 @@ static void killed_and_gone(struct zk_rig *rig)
 	good = zk_open_until(rig, "mortal", false, FX_LONG_MS);
 	ms = (unsigned int)((ft_now_ns() - start) / 1000000);
 	slow = (unsigned int)(rig->slowest_ns / 1000000);
-	ft_diag("gone %u ms after the kill, session %d ms, slowest open %u ms",
+	ft_diag("name gone %u ms after the kill; session timeout %d ms, "
+		"slowest open %u ms",
 		ms, ZK_SESSION_MS, slow);
 	/* The servers check sessions every 100 ms. The remaining 700 ms allow
 	 * for load on the machine. */
@@ -190,7 +191,7 @@ static void stopped_and_replaced(struct zk_rig *rig)
 	start = ft_now_ns();
 	ft_ok(zk_target(rig, &second, "post"),
 	      "owner_that_does_not_answer_is_replaced");
-	ft_diag("replaced after %u ms, including the successor's start",
+	ft_diag("owner replaced after %u ms, including the successor's start",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
 	fx_peer_resume(&first);
 	ft_ok(zk_refused_for_loss(&first) && fx_ask(&first, "said") == -200 &&
@@ -255,7 +256,8 @@ static void zk_deposed_amid_writes(struct zk_rig *own, struct fx_peer *first,
 	ft_ok(fx_job_failed_final(&job, &first->mem, before),
 	      "law2_failed_write_does_not_land_at_a_replaced_owner");
 	ft_diag("%s", memcmp(before, first->mem.p, ZK_MEM) ?
-			      "unfenced writes landed" : "nothing landed");
+			      "unfenced writes landed" :
+			      "no unfenced write landed");
 	fx_job_free(&job);
 	fx_peer_stop(&second);
 out:

@@ -48,7 +48,8 @@ static void stopped_end(const struct stopped_call *c, const char *what,
 	uint32_t moves = zk_mover_moves(c->mover) - c->moves;
 	unsigned int ms = (unsigned int)((ft_now_ns() - c->from) / 1000000);
 
-	ft_diag("%s: %u ms, %u writes meanwhile", what, ms, moves);
+	ft_diag("%s took %u ms; %u writes completed meanwhile", what, ms,
+		moves);
 	ft_ok(ms <= limit_ms, "%s_ends_in_time", what);
 	ft_ok(ms < zk_hasty_ms() / 2 || moves >= STOPPED_MOVES,
 	      "transfers_go_on_beside_%s", what);

@@ -60,7 +60,7 @@ bool fx_register(transfer_engine_t engine, const struct fx_buf *buf)
 		return false;
 	ret = registerLocalMemory(engine, buf->p, buf->len, "*", 1);
 	if (ret)
-		ft_diag("registerLocalMemory: %d", ret);
+		ft_diag("registerLocalMemory returned %d", ret);
 	return !ret;
 }
 

@@ -75,12 +75,13 @@ bool fx_job_under_way(struct fx_job *job)
 		if (fx_job_start(job))
 			return false;
 		if (!fx_job_poll(job)) {
-			ft_diag("under way: %s", fx_job_text(job));
+			ft_diag("job under way; tasks: %s", fx_job_text(job));
 			return true;
 		}
 		fx_job_free(job);
 	}
-	ft_diag("ended each time at once: %s", fx_job_text(job));
+	ft_diag("each job ended before the first poll; tasks: %s",
+		fx_job_text(job));
 	return false;
 }
 
@@ -154,7 +155,8 @@ bool fx_job_failed_final(const struct fx_job *job, const struct fx_buf *at,
 		if (fx_task_status(job, i) != STATUS_FAILED ||
 		    !memcmp(before + off, at->p + off, job->block))
 			continue;
-		ft_diag("task %zu landed after it was FAILED", i);
+		ft_diag("bytes of task %zu landed after its status was FAILED",
+			i);
 		return false;
 	}
 	return true;
@@ -188,9 +190,9 @@ bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 	for (size_t i = 0; !good && i < job.tasks && !err.code; i++)
 		te_task_error(engine, job.id, i, &err, sizeof(err));
 	if (!good)
-		ft_diag("%s, %llu of %llu bytes; %d: %s", fx_job_text(&job),
-			(unsigned long long)job.bytes, (unsigned long long)len,
-			err.code, err.text);
+		ft_diag("tasks: %s; %llu of %llu bytes; error %d: %s",
+			fx_job_text(&job), (unsigned long long)job.bytes,
+			(unsigned long long)len, err.code, err.text);
 	return fx_job_free(&job) && good;
 }
 

@@ -126,8 +126,8 @@ static void scale_done(struct tei_rail_task *task, enum tei_rail_end end,
 	scale.open--;
 	sim_wake(&scale.open, true);
 	if (end != TEI_RAIL_END_COMPLETED && !scale.failed++)
-		fprintf(stderr, "scale: a write ended with %u: %s\n", end,
-			err ? err->text : "");
+		fprintf(stderr, "scale: a write ended with status %u: %s\n",
+			end, err ? err->text : "");
 }
 
 static void scale_notify(void *arg, struct tei_rail_notification *note)

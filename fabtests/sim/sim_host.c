@@ -181,7 +181,8 @@ void sim_host_jump(struct sim_host *host, uint64_t ns)
 void sim_host_watch(sim_host_fn fn, void *arg)
 {
 	if (world.watched == SIM_WATCHERS)
-		sim_fail("more than %d watchers", SIM_WATCHERS);
+		sim_fail("more than %d functions watch the hosts",
+			 SIM_WATCHERS);
 	world.watchers[world.watched].fn = fn;
 	world.watchers[world.watched++].arg = arg;
 }
@@ -201,7 +202,7 @@ void *sim_arena(size_t size, size_t align)
 		world.arena = p;
 	}
 	if (size > ARENA_SIZE || at > ARENA_SIZE - size)
-		sim_fail("arena: no room for %zu bytes", size);
+		sim_fail("arena: no memory for %zu bytes", size);
 	world.arena_used = at + size;
 	return world.arena + at;
 }

@@ -182,8 +182,9 @@ static void move_unexplained(struct stress *s, const struct stress_move *m,
 
 	s->unexplained++;
 	move_tell(m, what);
-	ft_diag("  after %.3f s, %.1f and %.1f s after the last stop or kill, "
-		"with %s:%s", (double)(now - m->begin_ns) / 1e9,
+	ft_diag("  %.3f s after its start, %.1f and %.1f s after its workers "
+		"were last stopped or killed, with %s:%s",
+		(double)(now - m->begin_ns) / 1e9,
 		(double)(now - w[m->worker[0]].fault_ns) / 1e9,
 		(double)(now - w[m->worker[1]].fault_ns) / 1e9,
 		s->mend_ns ? "a rail broken" : "all rails up", why);
@@ -325,7 +326,7 @@ static void move_count(struct stress *s, const struct stress_move *m,
 	for (unsigned int i = 0; i < 8; i++)
 		s->status[i] += sum->n[i];
 	if (sum->tasks != (m->len + m->block - 1) / m->block)
-		move_bad(s, m, "a wrong number of tasks");
+		move_bad(s, m, "the worker reported a wrong number of tasks");
 	if (sum->n[STATUS_COMPLETED] == sum->tasks)
 		s->bytes += m->len;
 	else if (sum->n[STATUS_COMPLETED] + sum->n[STATUS_CANCELED] ==
