@@ -45,9 +45,10 @@ struct alloc_zones {
 			   * free */
 	uint64_t slab;	  /* pages of kernel caches (reclaimable slabs), which
 			   * the kernel can free */
-	uint64_t low;	  /* sum of the low watermarks; of `file` and of `slab`
-			   * the kernel keeps this number of pages, but at most
-			   * half of them */
+	uint64_t low;	  /* sum of the low watermarks. The kernel does not
+			   * free all pages of `file`, and not all pages of
+			   * `slab`: it keeps this number of each, or half of
+			   * them if that is less. */
 	uint64_t reserve; /* free pages that the kernel does not allocate */
 };
 

@@ -418,7 +418,7 @@ static int submit_fail_start(struct engine *e, const char *call,
 		return submit_fail_no_rail((struct submit_at){ call, i });
 	if (code == 3)
 		return submit_fail(at, code,
-				   "a request reads into memory that is "
+				   "the local memory of a read request is "
 				   "registered for reading only");
 	return engine_refuse_code(call, SUBMIT_CALL, code);
 }

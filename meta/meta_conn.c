@@ -221,8 +221,8 @@ static void conn_full(struct tei_meta_server *s, const struct meta_ip *ip,
 bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 {
 	const char *why = ip ?
-		"too many clients of one address; the client that has waited longest is dropped" :
-		"too many clients; the client that has waited longest is dropped";
+		"too many clients of one address, and this one has waited the longest" :
+		"too many clients, and this address has the most";
 	struct meta_conn *c, *victim = NULL;
 
 	if (ip)

@@ -341,8 +341,9 @@ static void test_a_part_begins_with_a_page(void)
 	part_is(&w, 3 * 4095, 8192, 2, "cpu:6", 3 * 4095);
 	/* a region that is shorter than a page has one part */
 	part_is(&w, 10, 9, 0, "cpu:4", 10);
-	/* programs that bind huge pages to nodes also round the beginnings
-	 * up */
+	/* For huge pages, the beginnings are rounded up to huge pages, as an
+	 * application does that binds each part to its node: of five pages,
+	 * three are on the first node. */
 	tei_topo_where_parse("segments:2097152:0,1", &w, NULL);
 	part_is(&w, 5 * huge, 0, 0, "cpu:0", 3 * huge);
 	part_is(&w, 5 * huge, 3 * huge, 1, "cpu:1", 5 * huge);

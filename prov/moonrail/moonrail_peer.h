@@ -49,8 +49,9 @@ struct moonrail_backpressured {
 /* The operations under way with a peer. */
 struct moonrail_peer_ops {
 	uint32_t n;			/* number of operations under way */
-	uint32_t of_class[MOONRAIL_CLASSES]; /* number of operations under way
-					      * in each class */
+	uint32_t of_class[MOONRAIL_CLASSES]; /* number of sends, reads, writes
+					      * and atomics under way; indexed
+					      * by enum moonrail_class */
 	enum moonrail_class preferred_class; /* class of the last operation that
 					      * was refused because of an
 					      * order */

@@ -294,8 +294,8 @@ struct staging_remote {
 	/* used by the thread "tei-remote" only */
 	struct tei_list targets; /* list of staging_target.link */
 	struct tei_list clients; /* list of staging_client.link */
-	struct tei_list waiting; /* list of staging_grant.node, oldest
-				  * first */
+	struct tei_list waiting; /* list of staging_grant.node: pieces that wait
+				  * for an idle slot, oldest first */
 	uint64_t now, due;	 /* times of this iteration and of the
 				  * next one, ns */
 };

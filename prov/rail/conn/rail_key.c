@@ -93,8 +93,9 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
-	/* If another request is pending, since_ns is kept: tasks that request
-	 * keys alternately have had no answer since then. */
+	/* since_ns is the start of the time in which the peer has not answered.
+	 * It is kept if another request is pending: two tasks may replace each
+	 * other's request again and again without an answer to either. */
 	if (!w->active) {
 		w->since_ns = 0;
 		w->next_ns = 0;

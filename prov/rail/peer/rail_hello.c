@@ -52,8 +52,7 @@ static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 }
 
 /* Forgets an unused peer that no longer answers. Returns true if the peer was
- * forgotten. Slices that were posted to the peer may still land, so they still
- * wait for a fence. */
+ * forgotten. An unused peer has no posted slices, so nothing can land later. */
 static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 {
 	struct rail_done done;
