@@ -473,8 +473,8 @@ static ssize_t call_tx_left(struct fid_ep *ep)
 	return ep->ops->tx_size_left(ep);
 }
 
-/* Checks that an endpoint accepts as many receives as rx_size_left reports, and
- * no more. */
+/* Checks that an endpoint accepts exactly as many receives as rx_size_left
+ * reports. */
 static bool call_room_received(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };

@@ -552,11 +552,12 @@ static bool links_slow_begin(int attempt)
 
 	if (!attempt)
 		return true;
-	snprintf(rates, sizeof(rates), "rate 0 %dmbit", rate);
-	if (!fx_links_do(rates))
-		return false;
-	snprintf(rates, sizeof(rates), "rate 1 %dmbit", rate);
-	return fx_links_do(rates);
+	for (int i = 0; i < 2; i++) {
+		snprintf(rates, sizeof(rates), "rate %d %dmbit", i, rate);
+		if (!fx_links_do(rates))
+			return false;
+	}
+	return true;
 }
 
 /* Starts a job and reduces the rate of r0 to 10 Mbit/s while the job is in

@@ -52,7 +52,7 @@ struct sim_proc {
 	void *work;			/* data of the workload */
 };
 
-/* One host and what the simulator knows about its process. */
+/* One host, with the simulator's data about its process. */
 struct sim_node {
 	struct sim_host *host;
 	uint32_t id;

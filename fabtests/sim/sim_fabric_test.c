@@ -706,7 +706,7 @@ static void test_unknown_key_is_refused(void)
 }
 
 /* Closes the target's registration while a write to it is in progress. Returns
- * true if the last byte of the write lands all the same. */
+ * true if the last byte of the write lands nevertheless. */
 static bool keys_closed_meanwhile(void (*open)(void))
 {
 	bool landed;
