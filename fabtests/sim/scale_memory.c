@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 #include "fabtests/sim/sim.h"
 
 /* bytes that the allocator uses in addition to each allocation */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 int fab_conn_error(void)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 static struct fab_cq *cq_of(struct fid_cq *fid)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 static struct fab_ep *ep_of(struct fid *fid)
 {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 /* --- event queues --- */
 

@@ -3,6 +3,7 @@
  * network. */
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 static bool fault_same(struct sim_net_nic a, struct sim_net_nic b)
 {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 int fab_fd_new(enum fab_fd_kind kind, void *of)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 void fab_msg_put(struct fab_msg *m)
 {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 #define INFO_CAPS                                                             \
 	(FI_MSG | FI_TAGGED | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ |  \

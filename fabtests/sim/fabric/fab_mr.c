@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 static struct tei_list *mr_bucket(struct fab_domain *domain, uint64_t key)
 {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 struct fab_net *fab_net;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 #define POST_ACKED \
 	(FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_COMMIT_COMPLETE)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 
 #define WIRE_HEADER 64 /* size of a packet's header on the wire, bytes */
 #define WIRE_TURN                                        \

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fabtests/sim/fabric/fab.h"
+#include "fabtests/sim/fabric/fab_msg.h"
 #include "util/world.h"
 
 #define WORLD_MSS	1448
