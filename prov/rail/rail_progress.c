@@ -716,6 +716,9 @@ static void progress_more_looks(struct progress *pr, uint64_t now)
 			break;
 	}
 	progress_saw(pr, any, target, now);
+	/* progress_peers checks deadlines, and the process may have been
+	 * suspended during the polls above */
+	progress_stood_still(pr, now);
 	progress_peers(pr->dp, now);
 }
 
