@@ -9,6 +9,7 @@
 #include "prov/moonrail/moonrail_fabric.h"
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/world.h"
 
 #define CNTR_SPIN_NS	(50 * TEI_NS_PER_US)	/* time for which fi_cntr_wait
 						 * polls before it sleeps */
@@ -153,10 +154,11 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 		if (now >= end)
 			return -FI_ETIMEDOUT;
 		if (now - from < CNTR_SPIN_NS)
-			continue;
-		moonrail_sleep(c->domain, seen,
-			       end - now < CNTR_SLEEP_NS ? end - now :
-							   CNTR_SLEEP_NS);
+			tei_relax();
+		else
+			moonrail_sleep(c->domain, seen,
+				       end - now < CNTR_SLEEP_NS ?
+					       end - now : CNTR_SLEEP_NS);
 	}
 }
 

@@ -261,7 +261,9 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
 		moonrail_leave(cq->domain);
 		if (woken)
 			return -FI_EAGAIN;
-		if (now - from >= CQ_SPIN_NS)
+		if (now - from < CQ_SPIN_NS)
+			tei_relax();
+		else
 			moonrail_sleep(cq->domain, seen,
 				       end - now < CQ_SLEEP_NS ? end - now :
 								 CQ_SLEEP_NS);
