@@ -322,12 +322,14 @@ stress: lib $(STRESS_FILES)
 	@for t in $(STRESS_FILES); do SRC='$(SRCDIR)' BUILD='$(B)' \
 		$(sanitized) $$t $(STRESS_ON) '$(STRESS)' || exit 1; done
 
-# Runs the data plane in a simulated world for SIM simulated seconds, with faults
-# from the SEED.
+# Runs the libfabric provider in a simulated world for SIM_PROV simulated seconds,
+# and the data plane for SIM simulated seconds, with faults from the SEED.
 SIM = 3600
+SIM_PROV = 300
 SEED = 1
 SIMULATE_OPTIONS =
 simulate: with-tests $(SIM_FI) $(SIMULATE)
+	@$(sanitized) $(SIMULATE) --world=fi --seed='$(SEED)' --sim='$(SIM_PROV)'
 	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim='$(SIM)' \
 		$(SIMULATE_OPTIONS)
 
@@ -605,7 +607,7 @@ check-threads     the tests of threads, for a build with --enable-tsan
 check-stress      random operations and faults, for two minutes
 check-vm          the tests in a virtual machine
 stress            random operations and faults, for STRESS=SECONDS
-simulate          the data plane in a simulated world, for SIM=SECONDS; SEED=N
+simulate          the provider and the data plane in a simulated world; SIM=SECONDS, SEED=N
 mutants           mutants of the protocol, which the simulator must find; MUTANTS='WORD…'
 scale             memory and time of a data plane with SCALE=10000 peers
 fuzz              random input to every parser, for FUZZ=SECONDS per case

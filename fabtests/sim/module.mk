@@ -28,11 +28,14 @@ SIM_FI_SRCS = \
 	fabtests/sim/fabric/fab_plugin.c \
 	# EOL
 
-SIMULATE_SRCS = $(SIM_SRCS) \
+SIMULATE_SRCS = $(SIM_SRCS) $(PROV_SRCS) \
 	fabtests/sim/sim_check.c \
 	fabtests/sim/sim_cluster.c \
+	fabtests/sim/sim_fi.c \
+	fabtests/sim/sim_fi_rma.c \
 	fabtests/sim/sim_load.c \
 	fabtests/sim/sim_plan.c \
+	fabtests/sim/sim_stream.c \
 	fabtests/sim/simulate.c \
 	fabtests/sim/simulate_shrink.c \
 	fabtests/sim/simulate_timeline.c \

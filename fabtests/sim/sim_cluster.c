@@ -22,7 +22,7 @@ static struct {
 	struct tei_settings settings;
 	uint64_t incarnation;
 	uint64_t calm_since;
-	uint32_t open;			/* number of open data planes */
+	uint32_t open;			/* number of open processes */
 } cluster;
 
 const struct sim_conf *sim_cluster_conf(void)
@@ -53,7 +53,7 @@ uint64_t sim_cluster_calm_since(void)
 
 bool sim_cluster_up(const struct sim_node *node)
 {
-	return sim_host_running(node->host) && node->proc && node->proc->dp &&
+	return sim_host_running(node->host) && node->proc && node->proc->open &&
 	       !node->proc->leaving;
 }
 
@@ -164,16 +164,16 @@ struct tei_rail_peer *sim_cluster_peer(struct sim_proc *proc, uint32_t to)
 	return peer;
 }
 
-/* Starts a process on the current host: opens its data plane, registers its
- * memory, and starts its workload. */
-static void *cluster_start(void *arg)
+/* Opens the data plane of the process and registers its memory. */
+static void cluster_open_plane(struct sim_proc *proc)
 {
-	struct sim_node *node = arg;
-	struct sim_proc *proc = calloc(1, sizeof(*proc));
+	struct sim_node *node = proc->node;
 	struct tei_rail_dp_attr attr = {
 		.settings = &cluster.settings,
 		.ops = &cluster_rail_ops,
 		.arg = proc,
+		.name = proc->name,
+		.incarnation = proc->incarnation,
 		.back = true,
 		.reports = true,
 	};
@@ -182,16 +182,7 @@ static void *cluster_start(void *arg)
 	struct tei_err err;
 	uint32_t i;
 
-	if (!proc)
-		sim_fail("no memory for a process");
 	proc->peers = calloc(cluster.conf->hosts, sizeof(*proc->peers));
-	proc->former = node->proc;
-	proc->node = node;
-	node->proc = proc;
-	snprintf(proc->name, sizeof(proc->name), "host%u", node->id);
-	proc->incarnation = ++cluster.incarnation;
-	attr.name = proc->name;
-	attr.incarnation = proc->incarnation;
 	if (!proc->peers || tei_rail_dp_open(&attr, &err, &dp))
 		sim_fail("host %u: data plane: %s", node->id, err.text);
 	/* While all NICs are unplugged there is no rail, so try again later. */
@@ -206,9 +197,30 @@ static void *cluster_start(void *arg)
 		node->since_ns[i] = sim_now();
 	}
 	proc->dp = dp;
-	cluster.open++;
 	SIM_TRACE(node->id, "start", tei_rail_count(dp), proc->incarnation);
 	cluster_publish(proc);
+}
+
+/* Starts a process on the current host: opens its objects and starts its
+ * workload. */
+static void *cluster_start(void *arg)
+{
+	struct sim_node *node = arg;
+	struct sim_proc *proc = calloc(1, sizeof(*proc));
+
+	if (!proc)
+		sim_fail("no memory for a process");
+	proc->former = node->proc;
+	proc->node = node;
+	node->proc = proc;
+	snprintf(proc->name, sizeof(proc->name), "host%u", node->id);
+	proc->incarnation = ++cluster.incarnation;
+	if (cluster.ops->open)
+		cluster.ops->open(proc);
+	else
+		cluster_open_plane(proc);
+	proc->open = true;
+	cluster.open++;
 	cluster.ops->start(proc);
 	return NULL;
 }
@@ -232,7 +244,8 @@ void sim_cluster_kill(struct sim_node *node)
 
 	if (sim_host_killed(node->host))
 		return;
-	if (proc && proc->dp) {
+	if (proc && proc->open) {
+		proc->open = false;
 		proc->dp = NULL;
 		cluster.open--;
 		cluster.ops->gone(proc);
@@ -247,20 +260,18 @@ void sim_cluster_restart(struct sim_node *node)
 		cluster_start_later(node, sim_now());
 	} else if (!node->proc || !node->proc->leaving) {
 		return;
-	} else if (!node->proc->dp) {
+	} else if (!node->proc->open) {
 		cluster_start_later(node, sim_now());
 	}
 }
 
 /* Waits until all fibers that use the process have ended, then closes its data
  * plane. */
-static void *cluster_leave(void *arg)
+static void cluster_close_plane(struct sim_proc *proc)
 {
-	struct sim_proc *proc = arg;
 	struct tei_rail_dp *dp = proc->dp;
 	uint32_t i;
 
-	sim_wake(proc, true);
 	/* After this call no new look-up begins; look-ups in progress end by
 	 * themselves. */
 	tei_rail_notify_stop(dp);
@@ -273,9 +284,21 @@ static void *cluster_leave(void *arg)
 	memset(proc->peers, 0, cluster.conf->hosts * sizeof(*proc->peers));
 	tei_rail_dp_close(dp, SIM_SEC);
 	proc->dp = NULL;
-	cluster.open--;
 	for (i = 0; i < SIM_CHUNKS; i++)
 		proc->node->registered[i] = false;
+}
+
+static void *cluster_leave(void *arg)
+{
+	struct sim_proc *proc = arg;
+
+	sim_wake(proc, true);
+	if (cluster.ops->close)
+		cluster.ops->close(proc);
+	else
+		cluster_close_plane(proc);
+	proc->open = false;
+	cluster.open--;
 	SIM_TRACE(proc->node->id, "left", proc->incarnation);
 	cluster.ops->gone(proc);
 	return NULL;
@@ -308,20 +331,28 @@ bool sim_cluster_close(uint64_t until_ns)
 
 /* --- begin and end --- */
 
+static const char *const cluster_options[] = {
+	"MOONRAIL_PROVIDER=sim",
+	"MC_SLICE_SIZE=4096",
+	"MC_SLICE_TIMEOUT=5",
+	"MOONRAIL_FENCE_MS=500",
+	"MOONRAIL_SPIN_US=2",
+};
+
+const char *const *sim_cluster_options(size_t *n)
+{
+	*n = sizeof(cluster_options) / sizeof(cluster_options[0]);
+	return cluster_options;
+}
+
 static void cluster_settings(void)
 {
-	static const char *const options[] = {
-		"MOONRAIL_PROVIDER=sim",
-		"MC_SLICE_SIZE=4096",
-		"MC_SLICE_TIMEOUT=5",
-		"MOONRAIL_FENCE_MS=500",
-		"MOONRAIL_SPIN_US=2",
-	};
+	const char *const *options;
 	struct tei_err err;
+	size_t n;
 
-	if (tei_settings_load_options(&cluster.settings, options,
-				      sizeof(options) / sizeof(options[0]),
-				      &err))
+	options = sim_cluster_options(&n);
+	if (tei_settings_load_options(&cluster.settings, options, n, &err))
 		sim_fail("settings: %s", err.text);
 }
 

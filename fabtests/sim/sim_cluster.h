@@ -4,8 +4,8 @@
 
 /*
  * The processes of the simulated hosts. Each process has a data plane with one
- * rail per NIC, registered memory, and peers. A table in the simulator replaces
- * the metadata store.
+ * rail per NIC, registered memory, and peers, unless the workload opens other
+ * objects. A table in the simulator replaces the metadata store.
  */
 
 #include <stdbool.h>
@@ -40,12 +40,17 @@ struct sim_proc {
 					 * NULL */
 	uint64_t incarnation;
 	char name[32];
-	struct tei_rail_dp *dp;		/* data plane; NULL if it is not open */
+	bool open;			/* the process has opened its objects
+					 * and has not closed them; it was not
+					 * killed */
+	struct tei_rail_dp *dp;		/* data plane; NULL if it is not open,
+					 * or if the workload opens other
+					 * objects */
 	struct tei_rail_peer **peers;	/* peer objects, indexed by host; NULL
 					 * if the process has none for the
 					 * host */
 	bool leaving;			/* the process is closing or has closed
-					 * its data plane; it starts no new
+					 * its objects; it starts no new
 					 * operation */
 	uint32_t busy;			/* number of fibers that use the
 					 * process */
@@ -75,12 +80,19 @@ struct sim_node {
 
 /* The functions of the workload, which the processes call. */
 struct sim_work_ops {
-	/* Called when the data plane of a process is open, in a fiber of the
+	/* Open and close the objects that a process of this workload has
+	 * instead of a data plane, registered memory and peers. Both are NULL
+	 * if the processes have data planes. Called in a fiber of the host.
+	 * `close` waits until all fibers that use the process have ended. */
+	void (*open)(struct sim_proc *proc);
+	void (*close)(struct sim_proc *proc);
+	/* Called when the objects of a process are open, in a fiber of the
 	 * host: starts the work of the process. */
 	void (*start)(struct sim_proc *proc);
-	/* Called when the process was killed or has closed its data plane. */
+	/* Called when the process was killed or has closed its objects. */
 	void (*gone)(struct sim_proc *proc);
-	/* Called when a notification was delivered to the process. */
+	/* Called when a notification was delivered to the data plane of the
+	 * process. */
 	void (*notified)(struct sim_proc *proc, const char *name,
 			 const char *msg);
 };
@@ -93,6 +105,9 @@ void sim_cluster_begin(const struct sim_conf *conf,
  * sim_end. */
 void sim_cluster_end(void);
 const struct sim_conf *sim_cluster_conf(void);
+/* Returns the settings of all processes as texts of the form NAME=VALUE. Writes
+ * the number of the texts to *n. */
+const char *const *sim_cluster_options(size_t *n);
 struct sim_node *sim_cluster_node(uint32_t id);
 /* Returns the node of the current host. */
 struct sim_node *sim_cluster_self(void);
@@ -101,11 +116,9 @@ struct sim_node *sim_cluster_self(void);
 void sim_cluster_kill(struct sim_node *node);
 /* Starts a new process on a node whose process was killed or has left. */
 void sim_cluster_restart(struct sim_node *node);
-/* Starts a fiber that ends the work of the process and closes its data
- * plane. */
+/* Starts a fiber that ends the work of the process and closes its objects. */
 void sim_cluster_leave(struct sim_node *node);
-/* Returns true if the host runs and its process has a data plane and is not
- * leaving. */
+/* Returns true if the host runs and its process is open and is not leaving. */
 bool sim_cluster_up(const struct sim_node *node);
 
 /* Returns the peer object of `proc` for the present process of host `to`.
@@ -113,8 +126,8 @@ bool sim_cluster_up(const struct sim_node *node);
  * if the store has no record of the host. */
 struct tei_rail_peer *sim_cluster_peer(struct sim_proc *proc, uint32_t to);
 
-/* Closes the data planes of all hosts at the end of the simulation. Returns
- * false if one of them is still open at the time until_ns. */
+/* Closes the objects of all processes at the end of the simulation. Returns
+ * false if a process is still open at the time until_ns. */
 bool sim_cluster_close(uint64_t until_ns);
 
 /* sim_cluster_disturb records that a fault may have effects until the time

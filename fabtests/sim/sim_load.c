@@ -143,7 +143,7 @@ static struct {
 	struct sim_load_stats stats;
 } load;
 
-const struct sim_load_stats *sim_load_stats(void)
+static const struct sim_load_stats *load_stats(void)
 {
 	return &load.stats;
 }
@@ -168,7 +168,7 @@ static size_t load_local_size(void)
 	return load.conf->workers * (size_t)LOAD_STRIDE;
 }
 
-void sim_load_size(struct sim_conf *conf)
+static void load_size(struct sim_conf *conf)
 {
 	conf->chunk = load_lanes(conf) * LOAD_STRIDE;
 }
@@ -888,7 +888,7 @@ static void load_gone(struct sim_proc *proc)
 	}
 }
 
-const struct sim_work_ops sim_load_ops = {
+static const struct sim_work_ops load_ops = {
 	.start = load_start,
 	.gone = load_gone,
 	.notified = load_notified,
@@ -896,7 +896,7 @@ const struct sim_work_ops sim_load_ops = {
 
 /* --- begin and end --- */
 
-void sim_load_begin(void)
+static void load_begin(void)
 {
 	const struct sim_conf *conf = sim_cluster_conf();
 	size_t lanes = load_lanes(conf), i, j, k;
@@ -933,7 +933,7 @@ void sim_load_begin(void)
 	}
 }
 
-void sim_load_verify(void)
+static void load_verify(void)
 {
 	size_t lanes = load_lanes(load.conf), i;
 	const struct load_counter *c;
@@ -952,7 +952,7 @@ void sim_load_verify(void)
 	}
 }
 
-void sim_load_end(void)
+static void load_end(void)
 {
 	free(load.slots);
 	free(load.counters);
@@ -961,3 +961,13 @@ void sim_load_end(void)
 	free(load.counts);
 	free(load.tombs);
 }
+
+const struct sim_workload sim_load_workload = {
+	.name = "rail",
+	.ops = &load_ops,
+	.size = load_size,
+	.begin = load_begin,
+	.verify = load_verify,
+	.end = load_end,
+	.stats = load_stats,
+};

@@ -3,10 +3,10 @@
 #define TEI_FABTESTS_SIM_SIM_LOAD_H
 
 /*
- * The workload and its checks. Each process has a few workers. A worker does
- * one operation at a time, to a random host: a write, a read, an atomic or a
- * notification. In addition, a fiber of the process unregisters its memory from
- * time to time and registers it again.
+ * The workload of data planes, and its checks. Each process has a few workers. A
+ * worker does one operation at a time, to a random host: a write, a read, an
+ * atomic or a notification. In addition, a fiber of the process unregisters its
+ * memory from time to time and registers it again.
  *
  * The checks:
  * - When a transfer ends as COMPLETED, all its bytes are in place (law 1).
@@ -23,45 +23,13 @@
  * - After memory is unregistered, no peer reads or writes it.
  */
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
+#include "fabtests/sim/sim_workload.h"
 #include "prov/rail/tei_rail_base.h"
 
-struct sim_conf;
-struct sim_proc;
-struct sim_work_ops;
 struct tei_err;
 struct tei_rail_task;
 
-/* time within which a task must end, s */
-#define SIM_LOAD_LIMIT	90
-
-/* Counts since the start of the simulation. */
-struct sim_load_stats {
-	uint64_t ops;			/* operations that have ended */
-	uint64_t ends[4];		/* numbers of ended tasks, indexed by
-					 * enum tei_rail_end */
-	uint64_t bytes;			/* bytes of completed transfers */
-	uint64_t atomics, notes;	/* numbers of completed atomics and of
-					 * completed notifications */
-	uint64_t revoked;		/* number of unregistrations */
-	uint64_t slowest_ns;		/* longest duration of a task, ns */
-};
-
-extern const struct sim_work_ops sim_load_ops;
-
-/* Sets conf->chunk to the number of bytes that the slots of the workload need.
- * Called before sim_cluster_begin. */
-void sim_load_size(struct sim_conf *conf);
-/* Allocates the slots. Called after sim_cluster_begin. */
-void sim_load_begin(void);
-/* Verifies the tombstones of all slots and of the workers' local memory, and
- * the counters. Called when no transfer is in progress. */
-void sim_load_verify(void);
-void sim_load_end(void);
-const struct sim_load_stats *sim_load_stats(void);
+extern const struct sim_workload sim_load_workload;
 
 /* Handles the end of a task (tei_rail_ops.task_done). */
 void sim_load_done(struct tei_rail_task *task, enum tei_rail_end end,

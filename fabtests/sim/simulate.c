@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs the data planes of several hosts in a simulated world with random faults,
- * and checks their guarantees (the laws in docs/TESTING.md, which also describes
- * how to use this program).
+ * Runs the data planes of several hosts (--world=rail, the default), or libfabric
+ * programs that use the provider (--world=fi), in a simulated world with random
+ * faults. Checks their guarantees (the laws in docs/TESTING.md, which also
+ * describes how to use this program).
  *
- *	simulate [--seed=N] [--sim=SECONDS] [--hosts=N] [--rails=N] [--workers=N]
- *		[--rate=N] [--faults=N] [--nic=tcp|verbs] [--without=LIST]
+ *	simulate [--world=rail|fi] [--seed=N] [--sim=SECONDS] [--hosts=N]
+ *		[--rails=N] [--workers=N] [--rate=N] [--faults=N]
+ *		[--nic=tcp|verbs] [--without=LIST]
  *		[--only=LIST] [--trace=FILE] [--svg=FILE] [--here] [--break=EVENT]
  *		[--list]
  */
@@ -20,6 +22,7 @@
 #include "fabtests/sim/sim.h"
 #include "fabtests/sim/sim_check.h"
 #include "fabtests/sim/sim_cluster.h"
+#include "fabtests/sim/sim_fi.h"
 #include "fabtests/sim/sim_load.h"
 #include "fabtests/sim/sim_net.h"
 #include "fabtests/sim/simulate.h"
@@ -58,7 +61,7 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 	conf->pause_ns = 60 * SIM_SEC * o->workers / o->rate;
 	conf->until_ns = SIM_START_NS + o->seconds * SIM_SEC;
 	conf->verbs = o->verbs < 0 ? sim_rng_below(&rng, 2) == 1 : o->verbs == 1;
-	sim_load_size(conf);
+	o->world->size(conf);
 	if (conf->verbs)
 		sim_net_conf_verbs(net);
 	else
@@ -88,13 +91,13 @@ static void run_check_leaks(void)
 static void run_print(const struct simulate_options *o,
 		      const struct sim_conf *conf, uint64_t cpu_ns)
 {
-	const struct sim_load_stats *s = sim_load_stats();
+	const struct sim_load_stats *s = o->world->stats();
 	double cpu = (double)cpu_ns / 1e9;
 
-	printf("%s NICs: %" PRIu64 " operations (%" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64 " unfenced, %" PRIu64 " canceled; %" PRIu64 " atomics, %" PRIu64 " notifications, slowest %.3f s), %" PRIu64 " MiB\n",
-	       conf->verbs ? "verbs" : "tcp", s->ops, s->ends[0], s->ends[1],
-	       s->ends[2], s->ends[3], s->atomics, s->notes,
-	       (double)s->slowest_ns / 1e9, s->bytes >> 20);
+	printf("%s, %s NICs: %" PRIu64 " operations (%" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64 " unfenced, %" PRIu64 " canceled; %" PRIu64 " atomics, %" PRIu64 " messages, slowest %.3f s), %" PRIu64 " MiB\n",
+	       o->world->name, conf->verbs ? "verbs" : "tcp", s->ops,
+	       s->ends[0], s->ends[1], s->ends[2], s->ends[3], s->atomics,
+	       s->notes, (double)s->slowest_ns / 1e9, s->bytes >> 20);
 	printf("%u faults, %" PRIu64 " events, %.1f s of processor time: %.0f times real time, %.0f operations/s\n",
 	       simulate_faults(o), sim_events(), cpu,
 	       (double)o->seconds / cpu, (double)s->ops / cpu);
@@ -159,8 +162,8 @@ void simulate_run(const struct simulate_options *o)
 	sim_begin(o->seed, o->hosts);
 	run_conf(o, &conf, &net);
 	sim_net_begin(&net, o->rails);
-	sim_cluster_begin(&conf, &sim_load_ops);
-	sim_load_begin();
+	sim_cluster_begin(&conf, o->world->ops);
+	o->world->begin();
 	sim_plan_begin(simulate_faults(o), SIM_START_NS + SIMULATE_QUIET_NS,
 		       conf.until_ns > SIM_START_NS + 2 * SIMULATE_QUIET_NS ?
 			       conf.until_ns :
@@ -176,14 +179,14 @@ void simulate_run(const struct simulate_options *o)
 	 * planes and connect */
 	sim_run(sim_now() + SIMULATE_SETTLE_NS);
 	if (!sim_cluster_close(sim_now() + SIMULATE_CLOSE_NS))
-		sim_found("a data plane was not closed after %u s",
+		sim_found("a process has not closed its objects after %u s",
 			  (unsigned int)(SIMULATE_CLOSE_NS / SIM_SEC));
-	sim_load_verify();
+	o->world->verify();
 	run_check_leaks();
 	simulate_timeline_end();
 	run_print(o, &conf, run_clock() - start);
 	sim_plan_end();
-	sim_load_end();
+	o->world->end();
 	sim_cluster_end();
 	sim_net_end();
 	sim_end();
@@ -191,7 +194,7 @@ void simulate_run(const struct simulate_options *o)
 
 /* --- the command line --- */
 
-static void usage(const char *option)
+static _Noreturn void usage(const char *option)
 {
 	fprintf(stderr, "simulate: unknown option or bad value: %s\n", option);
 	exit(2);
@@ -234,6 +237,20 @@ static void option_list(const char *option, const char *list, bool *out,
 	}
 }
 
+static const struct sim_workload *option_world(const char *option)
+{
+	static const struct sim_workload *const worlds[] = {
+		&sim_load_workload,
+		&sim_fi_workload,
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++)
+		if (!strcmp(option + 8, worlds[i]->name))
+			return worlds[i];
+	usage(option);
+}
+
 static bool option_text(struct simulate_options *o, const char *option)
 {
 	if (!strcmp(option, "--nic=tcp"))
@@ -246,6 +263,8 @@ static bool option_text(struct simulate_options *o, const char *option)
 		o->trace = option + 8;
 	else if (!strncmp(option, "--svg=", 6))
 		o->svg = option + 6;
+	else if (!strncmp(option, "--world=", 8))
+		o->world = option_world(option);
 	else if (!strcmp(option, "--here"))
 		o->here = true;
 	else if (!strcmp(option, "--list"))
@@ -287,6 +306,7 @@ static void options_parse(struct simulate_options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static struct simulate_options o = {
+		.world = &sim_load_workload,
 		.seed = 1,
 		.seconds = 60,
 		.hosts = 8,

@@ -9,8 +9,11 @@
 
 #include "fabtests/sim/sim_plan.h"
 
+struct sim_workload;
+
 /* The options of the command line. */
 struct simulate_options {
+	const struct sim_workload *world; /* workload of the processes */
 	uint64_t seed;
 	uint64_t seconds;		/* duration of the workload, s of
 					 * virtual time */

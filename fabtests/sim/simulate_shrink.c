@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fabtests/sim/sim_workload.h"
 #include "fabtests/sim/simulate.h"
 
 /* maximum duration of a search, s of real time */
@@ -89,9 +90,9 @@ static void shrink_print(const struct simulate_options *o, const char *program,
 	uint32_t i;
 	const char *sep = "";
 
-	printf("repeat: %s --here --seed=%" PRIu64 " --sim=%" PRIu64 " --hosts=%u --rails=%u --workers=%u --rate=%u --faults=%u --only=",
-	       program, o->seed, o->seconds, o->hosts, o->rails, o->workers,
-	       o->rate, o->faults);
+	printf("repeat: %s --here --world=%s --seed=%" PRIu64 " --sim=%" PRIu64 " --hosts=%u --rails=%u --workers=%u --rate=%u --faults=%u --only=",
+	       program, o->world->name, o->seed, o->seconds, o->hosts,
+	       o->rails, o->workers, o->rate, o->faults);
 	for (i = 0; i < faults; i++) {
 		if (o->left_out[i])
 			continue;
