@@ -513,8 +513,13 @@ static bool worker_atomic(struct load_worker *w)
 	if (op->atomic == TEI_ATOMIC_SWAP && c->unknown)
 		op->atomic = TEI_ATOMIC_ADD;
 	ext->atomic = op->atomic;
-	ext->operand = op->atomic == TEI_ATOMIC_ADD ? 1 : c->done + 1;
-	op->compare = ext->compare = c->done;
+	/* Half of the compare-and-swaps expect a wrong value and must have no
+	 * effect. */
+	op->compare = c->done;
+	if (op->atomic == TEI_ATOMIC_CAS)
+		op->compare += sim_rng_below(&w->rng, 2);
+	ext->compare = op->compare;
+	ext->operand = op->atomic == TEI_ATOMIC_ADD ? 1 : op->compare + 1;
 	memset(w->old, 0xff, sizeof(uint64_t));
 	op->task.ext = ext;
 	op->task.local = w->old;
