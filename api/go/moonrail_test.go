@@ -400,7 +400,7 @@ func TestPagesOfCanceledBatchesCanBeReusedAtOnce(t *testing.T) {
 
 func TestCloseEndsTheWaitsOfOthers(t *testing.T) {
 	there := startTarget(t)
-	engine := newEngine(t, map[string]string{"MOONRAIL_LOCAL": "0", "MC_SLICE_TIMEOUT": "1"})
+	engine := newEngine(t, map[string]string{"MOONRAIL_LOCAL": "0", "MC_SLICE_TIMEOUT": "3"})
 	memory, transfer, peer := heldWrite(t, engine, there)
 	failed := make(chan error)
 	go func() {

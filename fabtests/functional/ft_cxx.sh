@@ -7,6 +7,9 @@
 # of the NIXL plug-in that does not need NIXL.
 set -u
 : "${BUILD:?}" "${SRC:?}"
+# With the default, each endpoint of ofi_rxm has receive buffers of 70 megabytes, which
+# take longer to allocate than a test runs.
+export FI_OFI_RXM_MSG_RX_SIZE=1024
 cxx=${CXX:-c++}
 
 [ "${SANITIZE:-no}" = no ] || {
