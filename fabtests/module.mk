@@ -26,6 +26,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench.c \
 	fabtests/benchmarks/te_bench_child.c \
 	fabtests/benchmarks/te_bench_copy.c \
+	fabtests/benchmarks/te_bench_create.c \
 	fabtests/benchmarks/te_bench_demo.c \
 	fabtests/benchmarks/te_bench_engine.c \
 	fabtests/benchmarks/te_bench_idle.c \

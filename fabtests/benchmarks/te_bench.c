@@ -59,6 +59,8 @@ static int main_mode(const struct bench_opts *opts)
 		return bench_registering(opts);
 	case BENCH_PREPARED:
 		return bench_prepared(opts);
+	case BENCH_CREATE:
+		return bench_create(opts);
 	}
 	return BENCH_USAGE;
 }

@@ -19,6 +19,7 @@
  *	te_bench_segments.c	--mode=segments
  *	te_bench_register.c	--mode=register
  *	te_bench_prepared.c	--mode=prepared
+ *	te_bench_create.c	--mode=create
  *	te_bench_raw*.c		--mode=raw
  *	te_bench_report.c	prints the result as text and as JSON
  */
@@ -55,6 +56,7 @@ enum bench_mode {
 	BENCH_SEGMENTS,
 	BENCH_REGISTER,
 	BENCH_PREPARED,
+	BENCH_CREATE,
 };
 
 /* Values of --operation, in the order of the option's names. They are equal to
@@ -261,6 +263,9 @@ bool bench_location_parts(const char *location);
 int bench_memory_get(struct bench_memory *memory, uint64_t size,
 		     const char *location, int pages);
 void bench_memory_put(struct bench_memory *memory);
+/* Returns the resident private memory of this process, in KiB, or 0 if the
+ * kernel does not report it. */
+double bench_private_kib(void);
 
 /* --- engine -------------------------------------------------------------- */
 
@@ -368,6 +373,7 @@ int bench_idle(const struct bench_opts *opts);
 int bench_segments(const struct bench_opts *opts);
 int bench_registering(const struct bench_opts *opts);
 int bench_prepared(const struct bench_opts *opts);
+int bench_create(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 

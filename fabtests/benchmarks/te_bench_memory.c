@@ -353,3 +353,17 @@ void bench_memory_put(struct bench_memory *memory)
 	munmap(memory->map, memory->mapped);
 	memory->addr = NULL;
 }
+
+double bench_private_kib(void)
+{
+	unsigned long long size = 0, resident = 0, shared = 0;
+	FILE *file = fopen("/proc/self/statm", "re");
+
+	if (!file)
+		return 0;
+	if (fscanf(file, "%llu %llu %llu", &size, &resident, &shared) != 3)
+		resident = shared;
+	fclose(file);
+	return (double)(resident - shared) * (double)sysconf(_SC_PAGESIZE) /
+	       1024;
+}

@@ -9,7 +9,8 @@
 static const char *const option_modes[] = { "initiator", "target",   "loopback",
 					    "raw",	 "demo",     "self",
 					    "memcpy",	 "idle",     "segments",
-					    "register",	 "prepared", NULL };
+					    "register",	 "prepared", "create",
+					    NULL };
 
 static const char *const option_operations[] = { "read", "write", NULL };
 
@@ -36,7 +37,7 @@ static const struct ft_option option_table[] = {
 	  "initiator, target, loopback (both, as two processes),\n"
 	  "raw (both, a plain libfabric loop), demo, self (this\n"
 	  "process's own memory), memcpy (without an engine), idle,\n"
-	  "segments, register, prepared; initiator" },
+	  "segments, register, prepared, create; initiator" },
 	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL,
 	  "TEXT", "P2PHANDSHAKE or zookeeper://host:port; P2PHANDSHAKE" },
 	{ "local_server_name", FT_TEXT, FIELD(local_server_name), 0, 0, NULL,

@@ -95,15 +95,9 @@ static int reg_measure(void)
 
 /* --- report -------------------------------------------------------------- */
 
-static double reg_median(double *us)
-{
-	ft_sort(us, REG_ROUNDS);
-	return us[REG_ROUNDS / 2];
-}
-
 static void reg_line(const char *what, double *engine, double *plain)
 {
-	double e = reg_median(engine), p = reg_median(plain);
+	double e = ft_median(engine, REG_ROUNDS), p = ft_median(plain, REG_ROUNDS);
 
 	printf("%-12s %9.3f us each (%.3f to %.3f), plain %9.3f (%.3f to %.3f): %.2f\n",
 	       what, e, engine[0], engine[REG_ROUNDS - 1], p, plain[0],
@@ -130,11 +124,11 @@ static void reg_json(void)
 				reg.opts->location ? reg.opts->location : "*");
 	cJSON_AddStringToObject(json, "pages",
 				bench_pages_name(reg.opts->pages));
-	bench_json_num(json, "register_us", reg_median(reg.engine_us.reg));
-	bench_json_num(json, "register_plain_us", reg_median(reg.plain_us.reg));
-	bench_json_num(json, "unregister_us", reg_median(reg.engine_us.dereg));
+	bench_json_num(json, "register_us", ft_median(reg.engine_us.reg, REG_ROUNDS));
+	bench_json_num(json, "register_plain_us", ft_median(reg.plain_us.reg, REG_ROUNDS));
+	bench_json_num(json, "unregister_us", ft_median(reg.engine_us.dereg, REG_ROUNDS));
 	bench_json_num(json, "unregister_plain_us",
-		       reg_median(reg.plain_us.dereg));
+		       ft_median(reg.plain_us.dereg, REG_ROUNDS));
 	bench_json_print(json);
 }
 

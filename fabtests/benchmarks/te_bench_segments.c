@@ -56,21 +56,6 @@ static struct segments {
 					 * divided by that of `one` */
 } segments;
 
-/* Returns the private memory of this process, in KiB. */
-static double segments_memory(void)
-{
-	unsigned long long size = 0, resident = 0, shared = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	if (!file)
-		return 0;
-	if (fscanf(file, "%llu %llu %llu", &size, &resident, &shared) != 3)
-		resident = shared;
-	fclose(file);
-	return (double)(resident - shared) * (double)sysconf(_SC_PAGESIZE) /
-	       1024;
-}
-
 /* Raises the limit of open files, because a thousand connections need as many
  * file descriptors. Children inherit it. */
 static void segments_descriptors(void)
@@ -180,7 +165,7 @@ static int segments_loop(transfer_engine_t engine,
 static int segments_grow(uint64_t from, uint64_t count)
 {
 	struct segments_step *step = &segments.steps[segments.n_steps++];
-	double before = segments_memory(), opened;
+	double before = bench_private_kib(), opened;
 	uint64_t begin_ns = ft_now_ns();
 
 	step->count = count;
@@ -191,13 +176,13 @@ static int segments_grow(uint64_t from, uint64_t count)
 			return -1;
 	step->open_ms = (double)(ft_now_ns() - begin_ns) / 1e6 /
 			(double)(count - from);
-	opened = segments_memory();
+	opened = bench_private_kib();
 	for (uint64_t i = from; i < count; i++)
 		if (bench_interrupted ||
 		    segments_write(segments.many, &segments.remotes[i], NULL))
 			return -1;
 	step->open_kib = (opened - before) / (double)(count - from);
-	step->used_kib = (segments_memory() - opened) / (double)(count - from);
+	step->used_kib = (bench_private_kib() - opened) / (double)(count - from);
 	return 0;
 }
 

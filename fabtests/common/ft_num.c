@@ -94,6 +94,12 @@ void ft_sort(double *values, size_t n)
 	qsort(values, n, sizeof(*values), num_order);
 }
 
+double ft_median(double *values, size_t n)
+{
+	ft_sort(values, n);
+	return values[n / 2];
+}
+
 const char *ft_size_text(uint64_t bytes, char *buf, size_t len)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };

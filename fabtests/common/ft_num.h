@@ -23,6 +23,10 @@ int ft_parse_seconds(const char *text, double *out);
 /* Sorts the values in ascending order. */
 void ft_sort(double *values, size_t n);
 
+/* Sorts the values, and returns their median: of an even number of values, the
+ * higher one of the two in the middle. n must be above 0. */
+double ft_median(double *values, size_t n);
+
 /* Writes a size such as "64 KiB" or "1.5 GiB" into buf and returns buf. */
 const char *ft_size_text(uint64_t bytes, char *buf, size_t len);
 

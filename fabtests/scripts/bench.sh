@@ -17,6 +17,8 @@ scripts=$SRC/fabtests/scripts
 . "$scripts/own_network.sh"
 # shellcheck source=fabtests/scripts/bench_parts.sh
 . "$scripts/bench_parts.sh"
+# shellcheck source=fabtests/scripts/bench_scaling.sh
+. "$scripts/bench_scaling.sh"
 
 usage()
 {
@@ -26,8 +28,8 @@ make bench [BENCH='WORD…']
 Words of one line narrow it down; without one, all of it is run, and in the
 quick form one thread, writes of 64, 4K and 1M, 200 segments.
   quick full                        some minutes, or an hour; quick
-  transfers copy rma_bw iperf3 ucx prepared idle segments
-                                    parts; the names of the next lines alone
+  transfers copy rma_bw iperf3 ucx mooncake prepared idle segments create
+  threads rails processes           parts; the names of the next lines alone
                                     mean transfers, local and self mean copy
   tcp shm local self                transports
   64 4K 64K 1M 16M                  block sizes
@@ -36,21 +38,27 @@ quick form one thread, writes of 64, 4K and 1M, 200 segments.
   t1 t4                             threads
   rounds=N seconds=S segments=N     runs of a case (5), of what length (0.3,
                                     full 1), segments opened
+  buffer=SIZE                       memory of each side, larger than the caches
+                                    and with a block for each thread (128M)
   out=DIR                           tables and plots; BUILD/bench
 
 In the quick form a batch of 16 MiB blocks has 8. libfabric's fi_rma_bw is
-looked up in PATH, or in FABTESTS=DIR.
+looked up in PATH, or in FABTESTS=DIR; MOONCAKE=FILE is Mooncake's
+transfer_engine_bench. The parts threads, rails and processes measure 1 to 8
+threads, 1 to 8 rails and 1 to 4 pairs of processes, and draw scaling.svg.
 TEXT
 }
 
 parts='' transports='' sizes='' ops='' batches='' threads=''
-form=quick rounds=5 seconds='' segments='' out=$BUILD/bench
+mooncake=${MOONCAKE:-}
+form=quick rounds=5 seconds='' segments='' buffer=128M out=$BUILD/bench
 
 for word; do
 	case $word in
 	quick|full) form=$word ;;
-	transfers|copy|rma_bw|iperf3|ucx|prepared|idle|segments)
+	transfers|copy|rma_bw|iperf3|ucx|mooncake|prepared|idle|segments)
 		parts="$parts $word" ;;
+	create|threads|rails|processes) parts="$parts $word" ;;
 	tcp|shm|local|self) transports="$transports $word" ;;
 	64|4K|64K|1M|16M) sizes="$sizes $word" ;;
 	write|read) ops="$ops $word" ;;
@@ -58,6 +66,7 @@ for word; do
 	t1|t4) threads="$threads ${word#t}" ;;
 	rounds=[1-9]*) rounds=${word#*=} ;;
 	seconds=[0-9.]*) seconds=${word#*=} ;;
+	buffer=[1-9]*) buffer=${word#*=} ;;
 	segments=[1-9]*) segments=${word#*=} ;;
 	out=?*) out=${word#*=} ;;
 	help) usage; exit 0 ;;
@@ -73,7 +82,8 @@ if [ -z "$parts" ]; then
 	*' local '*|*' self '*) parts="$parts copy" ;;
 	esac
 	if [ -z "$parts" ]; then
-		parts='transfers copy rma_bw iperf3 ucx prepared idle segments'
+		parts='transfers copy rma_bw iperf3 ucx mooncake prepared'
+		parts="$parts idle segments create threads rails processes"
 		[ -z "$sizes$ops$batches$threads" ] || parts=transfers
 	fi
 fi

@@ -181,6 +181,7 @@ bench_report()
 	done
 	echo
 	bench_plot
+	scaling_plot
 	printf 'tables in %s: runs.csv, summary.csv; %d s\n' "$out" \
 		$(($(date +%s) - begun))
 	[ ! -s "$out/failures" ]
@@ -200,6 +201,20 @@ plot_side()
 	}' "$out/summary.csv" | sort -n -u -k 1,1
 }
 
+# draw NAME: writes NAME.svg with gnuplot and bench_NAME.gp, from files in $out.
+draw()
+{
+	if ! command -v gnuplot >/dev/null 2>&1; then
+		echo "no $1.svg: gnuplot is not installed"
+	elif gnuplot -e "out='$out'" "$scripts/bench_$1.gp" \
+			2>"$out/stderr"; then
+		printf 'plot: %s\n' "$out/$1.svg"
+	else
+		printf 'no %s.svg: gnuplot: %s\n' "$1" \
+			"$(tail -n 1 "$out/stderr")"
+	fi
+}
+
 bench_plot()
 {
 	for plot in 'tcp write' 'tcp read' 'shm write' 'shm read'; do
@@ -212,13 +227,6 @@ bench_plot()
 		rm -f "$out"/*.dat
 		return
 	fi
-	if ! command -v gnuplot >/dev/null 2>&1; then
-		echo 'no plot: gnuplot is not installed'
-	elif gnuplot -e "out='$out'" "$scripts/bench_plot.gp" \
-			2>"$out/stderr"; then
-		printf 'plot: %s\n' "$out/transfers.svg"
-	else
-		printf 'no plot: gnuplot: %s\n' "$(tail -n 1 "$out/stderr")"
-	fi
+	draw transfers
 	rm -f "$out"/*.dat
 }

@@ -5,10 +5,7 @@
 # these lists of words:
 : "${transports:=}" "${sizes:=}" "${ops:=}" "${batches:=}" "${threads:=}"
 : "${rounds:=5}" "${seconds:=1}" "${form:=quick}" "${segments:=1000}" "${out:=}"
-: "${te_bench:=}"
-
-# The buffer is larger than the caches and has a block for each thread.
-buffer=128M
+: "${te_bench:=}" "${buffer:=128M}"
 
 # device TRANSPORT: prints the option that selects one rail on the loopback.
 device()

@@ -1,10 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
+# timeout: 500
 #
 # Tests the parts of make bench: the modes of te_bench that it uses, the selection
 # of cases, the medians and the verdicts. Measured values are not checked.
 set -u
 : "${BUILD:?}" "${SRC:?}"
+# With the default, each endpoint of ofi_rxm has receive buffers of 70 megabytes, which
+# take longer to allocate than a test runs.
+export FI_OFI_RXM_MSG_RX_SIZE=1024
 scripts=$SRC/fabtests/scripts
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -102,7 +106,7 @@ figures()
 
 bench()
 {
-	sh "$scripts/bench.sh" out="$tmp/bench" "$@"
+	sh "$scripts/bench.sh" out="$tmp/bench" buffer=8M "$@"
 }
 
 optimised()
@@ -131,7 +135,7 @@ in_turn()
 # In the quick form the batch of large blocks is smaller; the goal is the same.
 large()
 {
-	bench tcp 16M write b128 rounds=1 seconds=0.02 || return 1
+	bench tcp 16M write b128 rounds=1 seconds=0.02 buffer=128M || return 1
 	grep -Eq '^tcp write 16M b8 t1,engine,raw,MB/s,.*,0\.97,(NOT )?met$' \
 		"$tmp/bench/summary.csv"
 }
@@ -154,6 +158,83 @@ memory()
 	[ "$(grep -c '^each of 2 used,used_kib,.,KiB,' "$tmp/bench/runs.csv")" = 2 ] &&
 		grep -q '^each of 2 used  *[0-9.]* \[.*\.\..*\]' "$tmp/out" &&
 		[ "$(grep -c '^cost with 2 open,ratio,.,' "$tmp/bench/runs.csv")" = 2 ]
+}
+
+# Memory and time of an engine have rows, the latter with a goal.
+creation()
+{
+	bench create rounds=1 seconds=0.02 || return 1
+	grep -Eq '^engine with one tcp rail,default,,ms,.*,150,(NOT )?met$' \
+		"$tmp/bench/summary.csv" &&
+		grep -Eq '^engine .*,small,,MiB,[1-9].*,40,(NOT )?met$' \
+			"$tmp/bench/summary.csv"
+}
+
+# The rate of two pairs of processes is the sum of their rates, or none if one pair
+# fails. TE_BENCH is a program in place of te_bench.
+pairs()
+{
+	out=$tmp/pairs
+	mkdir "$out" && : >"$out/failures" || return 1
+	cat >"$tmp/pair" <<-TEXT
+	#!/bin/sh
+	mkdir "$out/first" 2>/dev/null || \${SECOND:-true} || exit 1
+	echo '{"gb_per_s":1.5,"bytes":3}'
+	TEXT
+	chmod +x "$tmp/pair"
+	out=$out te_bench=$tmp/pair sh -c '. "$1"
+		te_bench=$3
+		. "$2"
+		processes_run "tcp write 1M b16" p2 1
+		rmdir "$out/first"
+		SECOND=false processes_run "tcp write 1M b16" p2 2' sh \
+		"$scripts/bench_lib.sh" "$scripts/bench_scaling.sh" \
+		"$tmp/pair" >"$tmp/said" 2>&1
+	cat "$tmp/said" "$out/runs.csv" "$out/failures"
+	[ "$(cat "$out/runs.csv")" = 'tcp write 1M b16,p2,1,MB/s,3000' ] &&
+		grep -q 'p2, run 2: no figure of MB/s$' "$out/failures"
+}
+
+# The plot has the median and the spread of each number of threads.
+points()
+{
+	out=$tmp/points
+	mkdir "$out" || return 1
+	cat >"$out/runs.csv" <<-TEXT
+	case,side,round,metric,value
+	tcp write 4K b32,t1,1,MB/s,300
+	tcp write 4K b32,t1,2,MB/s,100
+	tcp write 4K b32,t1,2,us,7
+	tcp write 4K b32,raw-t1,1,MB/s,50
+	tcp write 4K b32,t8,1,MB/s,98
+	TEXT
+	out=$out sh -c '. "$1"; scaling_points "tcp write 4K b32" t' sh \
+		"$scripts/bench_scaling.sh" >"$tmp/said" 2>&1
+	cat "$tmp/said"
+	printf '1 200 100 300\n8 98 98 98\n' | cmp -s - "$tmp/said"
+}
+
+# Uses a substitute for Mooncake's program, which prints its lines.
+mooncake()
+{
+	cat >"$tmp/mooncake" <<-'TEXT'
+	#!/bin/sh
+	case $* in
+	*--mode=target*)
+		echo 'I1 engine.cpp:1] P2P handshake, listening on 127.0.0.1:15' >&2
+		exec sleep 60 ;;
+	*--segment_id=127.0.0.1:15\ *--block_size=65536\ *)
+		echo 'I1 bench.cpp:1] duration 1.00, throughput 1234.50 MB/s' >&2 ;;
+	*)	exit 1 ;;
+	esac
+	TEXT
+	chmod +x "$tmp/mooncake"
+	MOONCAKE=$tmp/mooncake bench mooncake rounds=1 seconds=0.02
+	[ $? -eq 1 ] &&
+		grep -Eq '^tcp write 64K b32,engine-beside,mooncake,.*,1234.5,.*,1.5,(NOT )?met$' \
+			"$tmp/bench/summary.csv" &&
+		grep -q '^tcp write 1M b32, mooncake, run 1: ' \
+			"$tmp/bench/failures"
 }
 
 # The run is too short for a verdict, which the table says. All requests succeed.
@@ -425,11 +506,15 @@ check prepared_mode_reports_ratio mode prepared ratio --batch_size=100 \
 	--block_size=1K --operation=write --device_name=127.0.0.1
 check prepared_mode_without_room_is_refused refuses 2 \
 	'twice --block_size times' --mode=prepared
+check create_mode_reports_time_and_memory mode create private_kib --protocol=tcp \
+	--device_name=127.0.0.1
 check segments_mode_reports_ratio mode segments ratio --protocol=tcp --segments=3 \
 	--device_name=127.0.0.1
 check summary_has_medians_and_verdicts medians
 check row_is_printed_when_it_is_measured rows_from
 check missing_figure_is_an_error figures
+check rates_of_pairs_are_added pairs
+check plot_has_median_and_spread_of_each_number points
 if [ "$(nproc)" -gt 1 ]; then
 	check clients_next_to_a_slow_sender_are_served security dripping 3
 	check clients_next_to_a_flooding_peer_are_served security peer 2
@@ -444,6 +529,8 @@ if optimised; then
 	check large_blocks_have_a_goal large
 	check prepared_lists_have_rows_with_goals prepared
 	check memory_of_open_segments_is_reported_per_run memory
+	check creation_of_an_engine_has_goals creation
+	check mooncake_is_compared_with_the_same_options mooncake
 	if grep -q '^[1-9]' "/proc/$$/schedstat" 2>/dev/null; then
 		check files_are_compared_with_fio files_of_something
 		check rate_below_the_goal_fails files_missed 1000000000000 1 \

@@ -8,7 +8,7 @@
 _moonrail_values()
 {
 	case $1 in
-	--mode) echo initiator target loopback raw demo self memcpy idle segments register prepared ;;
+	--mode) echo initiator target loopback raw demo self memcpy idle segments register prepared create ;;
 	--operation) echo read write ;;
 	--protocol) echo auto tcp rdma shm local ;;
 	--pages) echo small transparent huge any ;;
