@@ -6,6 +6,7 @@ SRCS += \
 	prov/rail/conn/rail_contact_lane.c \
 	prov/rail/conn/rail_disconnect.c \
 	prov/rail/conn/rail_key.c \
+	prov/rail/conn/rail_key_use.c \
 	prov/rail/conn/rail_loss.c \
 	prov/rail/conn/rail_msg.c \
 	prov/rail/conn/rail_pair.c \
@@ -84,6 +85,7 @@ TEST_SRCS_rail = \
 	prov/rail/conn/rail_contact_lane_test.c \
 	prov/rail/conn/rail_disconnect_test.c \
 	prov/rail/conn/rail_key_test.c \
+	prov/rail/conn/rail_key_use_test.c \
 	prov/rail/conn/rail_loss_test.c \
 	prov/rail/conn/rail_reopen_test.c \
 	prov/rail/core/rail_closing_test.c \

@@ -56,7 +56,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 		rail_fence_on_reply(peer, w, done);
 		break;
 	case RAIL_MSG_REVOKE:
-		rail_key_on_revoke(peer, w);
+		rail_key_on_revoke(peer, w, done);
 		break;
 	case RAIL_MSG_REVOKED:
 		rail_key_on_revoked(peer, w);

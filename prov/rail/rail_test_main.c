@@ -413,6 +413,7 @@ int main(int argc, char **argv)
 		{ "rail_health", rail_health_cases },
 		{ "rail_hello", rail_hello_cases },
 		{ "rail_key", rail_key_cases },
+		{ "rail_key_use", rail_key_use_cases },
 		{ "rail_limits", rail_limits_cases },
 		{ "rail_link", rail_link_cases },
 		{ "rail_loss", rail_loss_cases },

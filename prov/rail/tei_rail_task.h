@@ -91,6 +91,16 @@ struct tei_rail_task {
 	/* Set by the data plane to true if MC_SLICE_TIMEOUT has ended the task.
 	 * Guarded by dp->sched until "done" is called. */
 	bool silent;
+	/* Set by the data plane to true if bytes of the task were cut to a
+	 * region that the peer has unregistered. A part of the task is then not
+	 * posted again, unless that part is the whole task. Guarded by
+	 * dp->sched. */
+	bool region_gone;
+	/* Set by the data plane if bytes of the task were cut to a region whose
+	 * keys were withdrawn although the region was registered: the lower 32
+	 * bits of the region's id, or UINT32_MAX if there are several such
+	 * regions; otherwise 0. Guarded by dp->sched. */
+	uint32_t forgotten;
 	/*
 	 * The task extension, or NULL for a task with one local and one remote
 	 * range. In a scatter/gather request, the members "remote" and "local"

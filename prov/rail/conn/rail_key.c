@@ -291,11 +291,15 @@ static struct rail_rkey **key_bucket(struct tei_rail_peer *peer, uint64_t id)
 	return &peer->keys.ids[id % peer->keys.nids];
 }
 
-/* Returns a key of the region with that id, or NULL. */
-static struct rail_rkey *key_by_id(struct tei_rail_peer *peer, uint64_t id)
+struct rail_rkey *rail_key_of_region(struct tei_rail_peer *peer, uint64_t id,
+				     const struct rail_rkey *prev)
 {
-	struct rail_rkey *k = peer->keys.nids ? *key_bucket(peer, id) : NULL;
+	struct rail_rkey *k = NULL;
 
+	if (prev)
+		k = prev->bucket_next;
+	else if (peer->keys.nids)
+		k = *key_bucket(peer, id);
 	while (k && k->id != id)
 		k = k->bucket_next;
 	return k;
@@ -361,6 +365,16 @@ static void key_withdraw(struct tei_rail_peer *peer, struct rail_rkey *k)
 		key_drain(peer, k->id);
 }
 
+/* Withdraws all keys of the region. A region may have several keys, one for
+ * each part that KEY_REP described. */
+static void key_withdraw_region(struct tei_rail_peer *peer, uint64_t id)
+{
+	struct rail_rkey *k;
+
+	while ((k = rail_key_of_region(peer, id, NULL)))
+		key_withdraw(peer, k);
+}
+
 bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
 	struct rail_rkey *old;
@@ -373,7 +387,12 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 					 * discard the copy */
 			return true;
 		}
-		key_withdraw(peer, old);
+		/* the regions of a peer do not overlap, so the peer has
+		 * unregistered the other one */
+		if (old->id != k->id)
+			key_withdraw_region(peer, old->id);
+		else
+			key_withdraw(peer, old);
 	}
 	if (!key_reserve(peer) || !key_grow(peer) ||
 	    tei_range_insert(&peer->keys.rkeys, &k->range)) {
@@ -395,12 +414,8 @@ void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 {
 	struct rail_draining *d;
-	struct rail_rkey *k;
 
-	/* a region may have several remote keys, one for each part that KEY_REP
-	 * described */
-	while ((k = key_by_id(peer, id)))
-		key_withdraw(peer, k);
+	key_withdraw_region(peer, id);
 	d = key_draining(peer, id);
 	if (d)
 		d->answer = true;
@@ -412,6 +427,7 @@ void rail_key_drop_all(struct tei_rail_peer *peer)
 {
 	struct tei_range_table *t = &peer->keys.rkeys;
 
+	rail_key_forget(peer);
 	while (t->n)
 		key_withdraw(peer, key_of(t->at[t->n - 1]));
 }

@@ -35,6 +35,8 @@ struct rail_rkey {
 	bool revoked;			/* the peer has revoked the key, so it
 					 * is not in peer->keys.rkeys; freed
 					 * when "slices" is 0 */
+	bool unregistered;		/* the peer has unregistered the region:
+					 * the key is about to be withdrawn */
 	uint16_t nparts;
 	struct rail_rkey_part {
 		uint16_t rail_id;	/* index of the remote rail at the
@@ -76,8 +78,9 @@ bool rail_key_raw(struct rail_rkey *key, uint16_t part,
 /* Unmaps all raw keys of the rail before its domain is closed. */
 void rail_key_unmap(struct rail *rail);
 
-/* Adds a key that the peer has sent, and takes ownership of it. Returns false
- * if memory is short; the key is then freed. */
+/* Adds a key that the peer has sent, and takes ownership of it. Withdraws the
+ * keys of other regions that it overlaps. Returns false if memory is short; the
+ * key is then freed. */
 bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -121,9 +124,36 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Withdraws all remote keys that the peer has sent. */
+/* Withdraws all remote keys that the peer has sent. Their regions stay
+ * registered. */
 void rail_key_drop_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
+
+/* Returns a key of the region with that id: the first one if prev is NULL,
+ * otherwise the one after prev. Returns NULL if there is none. */
+struct rail_rkey *rail_key_of_region(struct tei_rail_peer *peer, uint64_t id,
+				     const struct rail_rkey *prev)
+	TEI_REQUIRES(rail_sched_held);
+
+/* --- rail_key_use.c: tasks that have used a region ------------------------ */
+/*
+ * The following functions find the tasks of which bytes were cut to a region
+ * that the peer has unregistered. rail_key_unregistered takes the id of such a
+ * region, and rail_key_replaces a key that the peer has sent and that is not
+ * added yet: all other regions that the key overlaps are unregistered. Both
+ * return true if there may be such tasks. The caller then calls
+ * rail_sched_unregistered before it withdraws the keys.
+ */
+bool rail_key_unregistered(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
+bool rail_key_replaces(struct tei_rail_peer *peer, const struct rail_rkey *key)
+	TEI_REQUIRES(rail_sched_held);
+/* Sets tei_rail_task.region_gone of these tasks. */
+void rail_key_mark_tasks(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Notes in the tasks which regions they have used, because the keys of all
+ * regions are about to be withdrawn. */
+void rail_key_forget(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 
 /* Frees all keys during tear-down, even keys that slices still use. */
 void rail_key_free_all(struct tei_rail_peer *peer)

@@ -309,6 +309,8 @@ struct rail_peer_keys {
 	uint32_t nids;
 	uint32_t epoch;			/* key epoch: a KEY_REP with a lower
 					 * epoch is discarded */
+	bool forgotten;			/* tei_rail_task.forgotten may be set in
+					 * an unfinished task */
 	struct rail_key_want want;
 	struct rail_draining *draining;	/* array of the peer's regions whose
 					 * keys were withdrawn, but are still

@@ -381,6 +381,7 @@ void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 	if (w->bad || epoch < peer->keys.epoch ||
 	    table < peer->hello.table_seen)
 		return;
+	peer->keys.epoch = epoch;
 	for (i = 0; i < n; i++) {
 		k = key_get_region(w);
 		if (!k)
@@ -389,6 +390,8 @@ void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 			peer->routes.ranked = true;
 			rail_select_table(peer);
 		}
+		if (rail_key_replaces(peer, k))
+			rail_sched_unregistered(peer, done);
 		if (!rail_key_add(peer, k))
 			return;
 	}
@@ -421,21 +424,26 @@ void rail_key_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 	rail_peer_attend(peer);
 }
 
-void rail_key_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w)
-	TEI_REQUIRES(rail_sched_held)
+void rail_key_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w,
+			struct rail_done *done) TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t epoch = (uint32_t)rail_wire_get(w, 4);
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
-	uint64_t id;
+	size_t ids = w->pos;
+	bool used = false;
 
-	if (!w->bad && epoch > peer->keys.epoch)
+	if (w->bad || (w->cap - ids) / 8 < n)
+		return;
+	if (epoch > peer->keys.epoch)
 		peer->keys.epoch = epoch;
-	for (i = 0; i < n; i++) {
-		id = rail_wire_get(w, 8);
-		if (w->bad)
-			return;
-		rail_key_revoked(peer, id);
-	}
+	/* the tasks are examined once for all regions */
+	for (i = 0; i < n; i++)
+		used |= rail_key_unregistered(peer, rail_wire_get(w, 8));
+	if (used)
+		rail_sched_unregistered(peer, done);
+	w->pos = ids;
+	for (i = 0; i < n; i++)
+		rail_key_revoked(peer, rail_wire_get(w, 8));
 }
 
 void rail_key_on_revoked(struct tei_rail_peer *peer, struct rail_wire *w)

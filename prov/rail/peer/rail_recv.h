@@ -20,8 +20,8 @@ void rail_key_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 		       uint32_t table, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-void rail_key_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w)
-	TEI_REQUIRES(rail_sched_held);
+void rail_key_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w,
+			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_key_on_revoked(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -115,6 +115,8 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 			rail_slice_drop(peer->dp, s, false, done);
 			return;
 		}
+		if (rail_slice_unregistered(s, done))
+			return;
 		if (err != -FI_EAGAIN)
 			rail_sched_count(s);
 		rail_peer_activate(peer);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
@@ -53,6 +54,8 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 				"the peer's process has gone", done);
 		return;
 	}
+	if (rail_slice_unregistered(s, done))
+		return;
 	if (s->retries >= dp->settings->failure.retry_cnt) {
 		rail_slice_fail(s, TEI_ERR_ENDPOINT,
 				"the slice failed after MC_RETRY_CNT retries", done);
@@ -210,6 +213,112 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		 "target_offset must be an address of the target process; if it is GPU memory, open the segment after the memory was registered");
 	retry_refuse(peer, addr, len, true, &err, done);
 	rail_peer_activate(peer);
+}
+
+/* --- regions that the peer has unregistered ------------------------------ */
+
+/* Fills err for the task, which has used a region that the peer has
+ * unregistered. */
+static void retry_gone_err(const struct tei_rail_task *t, struct tei_err *err)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t length = t->ext ? t->ext->piece[t->ext->nlocal].len :
+				   t->length;
+
+	memset(err, 0, sizeof(*err));
+	err->code = TEI_ERR_NOT_REGISTERED;
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", t->peer->name);
+	snprintf(err->text, sizeof(err->text),
+		 "target range 0x%llx, %llu bytes: the peer has unregistered it during the transfer",
+		 (unsigned long long)t->remote, (unsigned long long)length);
+	snprintf(err->hint, sizeof(err->hint),
+		 "the target must keep memory registered until the transfers that use it have ended");
+	err->absent.addr = t->remote;
+	err->absent.length = length;
+	tei_log_repeated(&t->peer->log.complete_repeat, TEI_LOG_WARN, "rail",
+			 "%s: %s", t->peer->name, err->text);
+}
+
+/* Returns true if other bytes of the slice's task were cut to a region that the
+ * peer has unregistered. */
+static bool retry_is_torn(const struct rail_slice *s)
+{
+	return s->ntasks == 1 && s->first->region_gone &&
+	       s->len < s->first->length;
+}
+
+/* If the slice consists of whole tasks, forgets which regions they have used:
+ * all their bytes are posted again, possibly to other regions. */
+static void retry_begin_again(const struct rail_slice *s)
+{
+	struct tei_rail_task *t = s->first;
+	uint32_t i;
+
+	if (s->ntasks == 1 && s->len < t->length)
+		return;
+	for (i = 0; i < s->ntasks; i++, t = t->merge_next) {
+		t->region_gone = false;
+		t->forgotten = 0;
+	}
+}
+
+bool rail_slice_unregistered(struct rail_slice *s, struct rail_done *done)
+{
+	struct tei_err err;
+
+	if (!retry_is_torn(s)) {
+		retry_begin_again(s);
+		return false;
+	}
+	retry_gone_err(s->first, &err);
+	rail_slice_refuse(s, &err, done);
+	return true;
+}
+
+/* Returns the first slice of the retry list that must not be posted again, or
+ * NULL. */
+static struct rail_slice *retry_torn(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+
+	tei_list_foreach (s, &peer->tasks.retry, struct rail_slice, link) {
+		if (retry_is_torn(s))
+			return s;
+		retry_begin_again(s);
+	}
+	return NULL;
+}
+
+static void retry_fail_gone(struct tei_list *queue, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t, *next;
+	struct tei_err err;
+
+	tei_list_foreach_safe(t, next, queue, struct tei_rail_task,
+			      queue_link) {
+		if (!t->region_gone)
+			continue;
+		/* slices of the task are posted, so the peer's state machines
+		 * must watch them */
+		if (t->slices)
+			rail_peer_attend(t->peer);
+		retry_gone_err(t, &err);
+		rail_task_end(t->peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
+	}
+}
+
+void rail_sched_unregistered(struct tei_rail_peer *peer, struct rail_done *done)
+{
+	struct rail_slice *s;
+
+	rail_key_mark_tasks(peer);
+	retry_fail_gone(&peer->tasks.small, done);
+	retry_fail_gone(&peer->tasks.queue, done);
+	while ((s = retry_torn(peer)))
+		rail_slice_unregistered(s, done);
 }
 
 void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,

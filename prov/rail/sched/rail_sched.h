@@ -286,6 +286,21 @@ void rail_task_drop(struct tei_rail_task *task, const struct tei_err *err,
 void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
+/*
+ * Fails the tasks that have used a region which the peer has unregistered
+ * (rail_key_unregistered, rail_key_replaces), and of which a part must still be
+ * posted. Tasks of which all bytes are posted or have completed fail later, and
+ * only if a slice must be posted again.
+ */
+void rail_sched_unregistered(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Fails the tasks of a slice of the retry list that must not be posted again
+ * because the peer has unregistered a region that its task has used. Returns
+ * false if the slice may be posted again. */
+bool rail_slice_unregistered(struct rail_slice *slice, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
 /* Fails the slices and tasks that wait for the key of [addr, addr + len),
  * because the peer refused it with code. */
 void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,

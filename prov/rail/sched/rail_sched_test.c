@@ -771,6 +771,40 @@ static void test_unregistered_memory_is_no_longer_written(void)
 	sched_end(&rig);
 }
 
+/* Unregisters the target memory during writes, fills it with other bytes and
+ * registers it again. A task that has completed has all its bytes there, or had
+ * them when the memory was unregistered. */
+static void test_law1_memory_registered_again_holds_whole_writes_only(void)
+{
+	struct test_task t[SCHED_TASKS];
+	uint32_t i, failed = 0;
+	struct sched_rig rig;
+	struct tei_err err;
+	char *part;
+
+	sched_init(&rig);
+	rig.to.settings.failure.fence_ms = 2000;
+	sched_begin(&rig);
+	rail_window_init(rail_at(rig.from.dp, 0), 256u << 10);
+	sched_warm(&rig);
+	memset(rig.src, 1, SCHED_BIG);
+	sched_submit_all(&rig, t, 0);
+	sched_await_progress(&t[0]);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.to.dp, rig.dst, 0, &err), 0);
+	memset(rig.dst, 2, SCHED_BIG);
+	sched_reg(&rig.to, rig.dst, SCHED_BIG);
+	CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
+	for (i = 0; i < SCHED_TASKS; i++) {
+		part = rig.dst + (size_t)i * SCHED_PART;
+		failed += t[i].code == TEI_ERR_NOT_REGISTERED;
+		if (t[i].end == TEI_RAIL_END_COMPLETED)
+			CU_ASSERT_PTR_NULL(memchr(part, 3 - part[0],
+						  SCHED_PART));
+	}
+	CU_ASSERT(failed > 0);
+	sched_end(&rig);
+}
+
 static void test_queued_tasks_are_cancelled_at_once(void)
 {
 	struct tei_rail_task *list[4];
@@ -1015,6 +1049,8 @@ const struct tei_test_case rail_sched_cases[] = {
 	  test_answering_key_holder_is_not_fenced },
 	{ "unregistered_memory_is_no_longer_written",
 	  test_unregistered_memory_is_no_longer_written },
+	{ "law1_memory_registered_again_holds_whole_writes_only",
+	  test_law1_memory_registered_again_holds_whole_writes_only },
 	{ "queued_tasks_are_cancelled_at_once",
 	  test_queued_tasks_are_cancelled_at_once },
 	{ "queued_tasks_past_their_deadline_fail_at_once",

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Tests of tasks whose target region is unregistered during the transfer. The
+ * data plane has no rails, and its progress thread is stopped. The test cuts
+ * the tasks and passes the messages of the peer to their handlers.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/peer/rail_recv.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+#define USE_LEN		0x1000u		/* length of each task, bytes */
+
+struct use_rig {
+	struct test_plane plane;
+	struct tei_rail_peer *peer;
+	struct rail_done done;
+	struct test_task task[4];
+	uint32_t n;			/* number of tasks in use */
+};
+
+static void use_begin(struct use_rig *rig) TEI_ACQUIRE(rail_sched_held)
+{
+	memset(rig, 0, sizeof(*rig));
+	test_plane_init(&rig->plane);
+	test_plane_open(&rig->plane, NULL);
+	test_plane_still(&rig->plane);
+	rail_done_init(&rig->done);
+	rail_sched_enter(rig->plane.dp);
+	rig->peer = rail_peer_new(rig->plane.dp, "peer", 7);
+	CU_ASSERT_PTR_NOT_NULL(rig->peer);
+	rig->peer->state = RAIL_PEER_READY;
+}
+
+/* Ends the tasks that have not ended. Frees the rig. */
+static void use_end(struct use_rig *rig) TEI_RELEASE(rail_sched_held)
+{
+	struct tei_err err = { .code = TEI_ERR_CONTEXT };
+	struct rail_slice *s;
+	uint32_t i;
+
+	for (i = 0; i < rig->n; i++)
+		rail_task_end(rig->plane.dp, &rig->task[i].task,
+			      TEI_RAIL_END_CANCELED, &err, &rig->done);
+	while (!tei_list_empty(&rig->peer->tasks.awaiting_fence)) {
+		s = tei_list_first(&rig->peer->tasks.awaiting_fence,
+				   struct rail_slice, link);
+		rail_slice_drop(rig->plane.dp, s, false, &rig->done);
+	}
+	rail_sched_leave(rig->plane.dp);
+	rail_done_run(rig->plane.dp, &rig->done);
+	for (i = 0; i < rig->n; i++)
+		CU_ASSERT_EQUAL(test_ends(&rig->task[i]), 1);
+	test_plane_close(&rig->plane);
+}
+
+static void use_add(struct use_rig *rig, uint64_t base, uint64_t len,
+		    uint64_t id) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_rkey *k = calloc(1, sizeof(*k));
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(k);
+	k->range.base = base;
+	k->range.end = base + len;
+	k->id = id;
+	CU_ASSERT(rail_key_add(rig->peer, k));
+}
+
+/* Adds a task for USE_LEN bytes at the peer's address "remote", of which "cut"
+ * bytes have been cut into slices that have completed. Takes ownership of
+ * ext. */
+static struct tei_rail_task *use_task(struct use_rig *rig, uint64_t remote,
+				      uint64_t cut,
+				      struct tei_rail_task_ext *ext)
+	TEI_REQUIRES(rail_sched_held)
+{
+	static char local[USE_LEN];
+	struct tei_rail_task *t = &rig->task[rig->n].task;
+	struct tei_rail_dp *dp = rig->plane.dp;
+
+	test_task_init(&rig->task[rig->n++], rig->peer, false, local,
+		       (const void *)(uintptr_t)remote, USE_LEN);
+	t->ext = ext;
+	t->cut = cut;
+	t->done_bytes = cut;
+	tei_list_add_tail(&rig->peer->tasks.live, &t->live_link);
+	__atomic_store_n(&dp->tasks.nlive, dp->tasks.nlive + 1,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->tasks.nheld, dp->tasks.nheld + 1,
+			 __ATOMIC_RELAXED);
+	if (cut == USE_LEN)
+		return t;
+	tei_list_add_tail(&rig->peer->tasks.small, &t->queue_link);
+	rig->peer->tasks.queued++;
+	return t;
+}
+
+/* Cuts a slice of len bytes from the task, which then awaits a fence. */
+static struct rail_slice *use_slice(struct use_rig *rig,
+				    struct tei_rail_task *t, uint64_t off,
+				    uint64_t len) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s = rail_slice_get(rig->plane.dp);
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	s->peer = rig->peer;
+	s->lane = NULL;
+	s->first = t;
+	s->ntasks = 1;
+	s->remote = t->remote + off;
+	s->len = len;
+	t->merge_next = NULL;
+	t->slices++;
+	t->done_bytes -= len;
+	tei_list_add_tail(&rig->peer->tasks.awaiting_fence, &s->link);
+	return s;
+}
+
+/* Passes a REVOKE for the region with that id to its handler. */
+static void use_revoke(struct use_rig *rig, uint64_t id)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint8_t buf[64];
+	struct rail_wire w = { .p = buf, .cap = sizeof(buf) };
+
+	rail_wire_put(&w, rig->peer->keys.epoch + 1, 4);
+	rail_wire_put(&w, 1, 2);
+	rail_wire_put(&w, id, 8);
+	w.cap = w.pos;
+	w.pos = 0;
+	rail_key_on_revoke(rig->peer, &w, &rig->done);
+}
+
+/* Passes a KEY_REP with one region, which has no keys, to its handler. */
+static void use_reply(struct use_rig *rig, uint64_t base, uint64_t len,
+		      uint64_t id, uint32_t epoch) TEI_REQUIRES(rail_sched_held)
+{
+	uint8_t buf[64];
+	struct rail_wire w = { .p = buf, .cap = sizeof(buf) };
+
+	rail_wire_put(&w, base, 8);
+	rail_wire_put(&w, len, 8);
+	rail_wire_put(&w, 0, 4);
+	rail_wire_put(&w, epoch, 4);
+	rail_wire_put(&w, 1, 2);
+	rail_wire_put(&w, base, 8);
+	rail_wire_put(&w, len, 8);
+	rail_wire_put(&w, id, 8);
+	rail_wire_put(&w, 0, 1);
+	rail_wire_put(&w, 0, 2);
+	w.cap = w.pos;
+	w.pos = 0;
+	rail_key_on_reply(rig->peer, &w, 1, &rig->done);
+}
+
+/* Returns true if the task was failed because of an unregistered region. */
+static bool use_failed(const struct tei_rail_task *t)
+{
+	return t->complete_wanted == TEI_RAIL_END_FAILED + 1 && t->err &&
+	       t->err->code == TEI_ERR_NOT_REGISTERED;
+}
+
+static void test_revocation_fails_partly_cut_task(void)
+{
+	struct tei_rail_task *begun, *whole, *other, *new;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	use_add(&rig, 0x2000, USE_LEN, 2);
+	begun = use_task(&rig, 0x1000, 1, NULL);
+	new = use_task(&rig, 0x1000, 0, NULL);
+	other = use_task(&rig, 0x2000, 1, NULL);
+	whole = use_task(&rig, 0x1000, USE_LEN, NULL);
+	use_slice(&rig, whole, 0, 1);
+	use_revoke(&rig, 1);
+	CU_ASSERT(use_failed(begun));
+	CU_ASSERT_EQUAL(new->complete_wanted, 0);
+	CU_ASSERT_EQUAL(other->complete_wanted, 0);
+	CU_ASSERT_EQUAL(whole->complete_wanted, 0);
+	use_end(&rig);
+}
+
+static void test_revocation_fails_task_in_two_regions(void)
+{
+	struct tei_rail_task *first, *second;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN / 2, 1);
+	use_add(&rig, 0x1000 + USE_LEN / 2, USE_LEN / 2, 2);
+	first = use_task(&rig, 0x1000, USE_LEN / 2, NULL);
+	second = use_task(&rig, 0x1000, USE_LEN / 2 + 1, NULL);
+	use_revoke(&rig, 2);
+	CU_ASSERT_EQUAL(first->complete_wanted, 0);
+	CU_ASSERT(use_failed(second));
+	use_revoke(&rig, 1);
+	CU_ASSERT(use_failed(first));
+	use_end(&rig);
+}
+
+/* Returns an extension with two remote entries of USE_LEN / 2 bytes: at 0x3000,
+ * then at 0x1000. */
+static struct tei_rail_task_ext *use_ext(void)
+{
+	struct tei_rail_task_ext *x = tei_rail_task_ext_new(0, 2);
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(x);
+	x->piece[0].addr = 0x3000;
+	x->piece[1].addr = 0x1000;
+	x->piece[0].len = x->piece[1].len = USE_LEN / 2;
+	tei_rail_task_ext_lay(x->piece, 2);
+	return x;
+}
+
+static void test_revocation_fails_scattered_task(void)
+{
+	struct tei_rail_task *first, *second;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	use_add(&rig, 0x3000, USE_LEN, 3);
+	first = use_task(&rig, 0x3000, USE_LEN / 2, use_ext());
+	second = use_task(&rig, 0x3000, USE_LEN / 2 + 1, use_ext());
+	use_revoke(&rig, 1);
+	CU_ASSERT_EQUAL(first->complete_wanted, 0);
+	CU_ASSERT(use_failed(second));
+	use_revoke(&rig, 3);
+	CU_ASSERT(use_failed(first));
+	use_end(&rig);
+}
+
+/* Slices of completely cut tasks fail after the revocation. */
+static void test_failed_slice_after_revocation_fails_its_task(void)
+{
+	struct tei_rail_task *part, *whole;
+	struct rail_slice *s, *all;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	part = use_task(&rig, 0x1000, USE_LEN, NULL);
+	whole = use_task(&rig, 0x1000, USE_LEN, NULL);
+	s = use_slice(&rig, part, 1, USE_LEN - 1);
+	all = use_slice(&rig, whole, 0, USE_LEN);
+	use_revoke(&rig, 1);
+	CU_ASSERT_EQUAL(part->complete_wanted, 0);
+	rail_sched_again(rig.peer, s, &rig.done);
+	CU_ASSERT(use_failed(part));
+	/* all bytes of this task are posted to the new region */
+	rail_sched_again(rig.peer, all, &rig.done);
+	CU_ASSERT_EQUAL(whole->complete_wanted, 0);
+	CU_ASSERT_FALSE(whole->region_gone);
+	use_end(&rig);
+}
+
+static void test_revocation_fails_part_in_retry_list(void)
+{
+	struct tei_rail_task *part, *whole;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	part = use_task(&rig, 0x1000, USE_LEN, NULL);
+	whole = use_task(&rig, 0x1000, USE_LEN, NULL);
+	rail_sched_again(rig.peer, use_slice(&rig, whole, 0, USE_LEN),
+			 &rig.done);
+	rail_sched_again(rig.peer, use_slice(&rig, part, 0, 1), &rig.done);
+	CU_ASSERT_EQUAL(part->complete_wanted, 0);
+	use_revoke(&rig, 1);
+	CU_ASSERT(use_failed(part));
+	CU_ASSERT_EQUAL(whole->complete_wanted, 0);
+	CU_ASSERT_FALSE(whole->region_gone);
+	use_end(&rig);
+}
+
+static void test_key_of_newer_region_fails_partly_cut_task(void)
+{
+	struct tei_rail_task *begun, *beyond;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	/* two keys of one region */
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	use_add(&rig, 0x2000, USE_LEN, 1);
+	begun = use_task(&rig, 0x1000, 1, NULL);
+	beyond = use_task(&rig, 0x2000, 1, NULL);
+	/* the same key again */
+	use_reply(&rig, 0x1000, USE_LEN, 1, 0);
+	CU_ASSERT_EQUAL(begun->complete_wanted, 0);
+	/* REVOKE is late: a larger region is at this address */
+	use_reply(&rig, 0x800, USE_LEN, 2, 1);
+	CU_ASSERT(use_failed(begun));
+	CU_ASSERT(use_failed(beyond));
+	CU_ASSERT_PTR_NULL(rail_key_find(rig.peer, 0x2000));
+	use_end(&rig);
+}
+
+static void test_reply_older_than_a_known_region_is_void(void)
+{
+	struct tei_rail_task *begun;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_reply(&rig, 0x1000, USE_LEN, 2, 1);
+	begun = use_task(&rig, 0x1000, 1, NULL);
+	use_reply(&rig, 0x1000, USE_LEN, 1, 0);
+	CU_ASSERT_EQUAL(begun->complete_wanted, 0);
+	CU_ASSERT_EQUAL(rail_key_find(rig.peer, 0x1000)->id, 2);
+	use_end(&rig);
+}
+
+/* The keys of all regions are withdrawn because the peer has a new rail. */
+static void test_region_without_keys_is_revoked_too(void)
+{
+	struct tei_rail_task *begun, *other, *both;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	use_add(&rig, 0x2000, USE_LEN, 2);
+	begun = use_task(&rig, 0x1000, 1, NULL);
+	other = use_task(&rig, 0x2000, 1, NULL);
+	both = use_task(&rig, 0x1800, USE_LEN - 1, NULL);
+	rail_key_drop_all(rig.peer);
+	use_reply(&rig, 0x1000, USE_LEN, 1, 0);
+	rail_key_drop_all(rig.peer);
+	CU_ASSERT_EQUAL(begun->complete_wanted, 0);
+	use_revoke(&rig, 1);
+	CU_ASSERT(use_failed(begun));
+	CU_ASSERT(use_failed(both));
+	CU_ASSERT_EQUAL(other->complete_wanted, 0);
+	/* the same region, then another one */
+	use_reply(&rig, 0x2000, USE_LEN, 2, 1);
+	CU_ASSERT_EQUAL(other->complete_wanted, 0);
+	rail_key_drop_all(rig.peer);
+	use_reply(&rig, 0x2000, USE_LEN, 3, 2);
+	CU_ASSERT(use_failed(other));
+	use_end(&rig);
+}
+
+const struct tei_test_case rail_key_use_cases[] = {
+	{ "revocation_fails_partly_cut_task",
+	  test_revocation_fails_partly_cut_task },
+	{ "revocation_fails_task_in_two_regions",
+	  test_revocation_fails_task_in_two_regions },
+	{ "revocation_fails_scattered_task",
+	  test_revocation_fails_scattered_task },
+	{ "failed_slice_after_revocation_fails_its_task",
+	  test_failed_slice_after_revocation_fails_its_task },
+	{ "revocation_fails_part_in_retry_list",
+	  test_revocation_fails_part_in_retry_list },
+	{ "key_of_newer_region_fails_partly_cut_task",
+	  test_key_of_newer_region_fails_partly_cut_task },
+	{ "reply_older_than_a_known_region_is_void",
+	  test_reply_older_than_a_known_region_is_void },
+	{ "region_without_keys_is_revoked_too",
+	  test_region_without_keys_is_revoked_too },
+	{ NULL, NULL },
+};
