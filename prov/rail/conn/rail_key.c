@@ -404,10 +404,15 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 	return true;
 }
 
-void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
+void rail_key_owe_again(struct tei_rail_peer *peer, uint64_t id)
 {
 	key_push(&peer->keys.answer_pending, &peer->keys.nowed,
 		 &peer->keys.answer_pending_cap, id);
+}
+
+void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
+{
+	rail_key_owe_again(peer, id);
 	rail_peer_attend(peer);
 }
 

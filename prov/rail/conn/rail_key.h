@@ -104,6 +104,11 @@ void rail_key_drained(struct tei_rail_peer *peer, uint64_t id)
 void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
+/* Records that REVOKED, which could not be sent, must be sent later. The caller
+ * chooses the time; the peer is not put on the attention list. */
+void rail_key_owe_again(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
+
 /* Records that the process was given the key of the region. Returns 0 or
  * TEI_ERR_MEMORY. */
 int rail_key_add_holder(struct tei_rail_mr *mr, uint64_t incarnation)

@@ -274,7 +274,7 @@ uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return more ? now : 0;
 	rail_sched_enter(p->dp);
 	while (n--)
-		rail_key_owe(p, ids[n]);
+		rail_key_owe_again(p, ids[n]);
 	rail_sched_leave(p->dp);
 	return rail_ctl_sent(p, ret, now, &tries);
 }

@@ -692,6 +692,33 @@ static void test_a_peer_that_may_be_alive_is_answered_for_a_while(void)
 	test_pair_close(&pair);
 }
 
+/* While no message can be sent, the progress thread must not run the peer's state
+ * machines in every iteration. */
+static void test_an_answer_that_cannot_be_sent_is_retried_later(void)
+{
+	struct tei_rail_peer *p;
+	struct test_pair pair;
+	uint32_t left;
+	uint64_t now;
+
+	test_pair_open(&pair);
+	p = pair.peer;
+	left = pair.rail->send.left;
+	pair.rail->send.left = 0;
+	rail_sched_enter(p->dp);
+	rail_key_owe(p, 1);
+	tei_list_del(&p->attn_link);
+	rail_sched_leave(p->dp);
+	now = tei_now_ns();
+	CU_ASSERT(rail_peer_run(p, now) > now);
+	CU_ASSERT_EQUAL(p->keys.nowed, 1);
+	CU_ASSERT(tei_list_empty(&p->attn_link));
+	pair.rail->send.left = left;
+	rail_peer_run(p, tei_now_ns());
+	CU_ASSERT_EQUAL(p->keys.nowed, 0);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_peer_cases[] = {
 	{ "a_death_found_later_ends_waiting_tasks",
 	  test_a_death_found_later_ends_waiting_tasks },
@@ -731,6 +758,8 @@ const struct tei_test_case rail_peer_cases[] = {
 	  test_a_suspended_process_does_not_blame_the_peer },
 	{ "a_peer_that_ended_is_not_answered",
 	  test_a_peer_that_ended_is_not_answered },
+	{ "an_answer_that_cannot_be_sent_is_retried_later",
+	  test_an_answer_that_cannot_be_sent_is_retried_later },
 	{ "a_peer_that_may_be_alive_is_answered_for_a_while",
 	  test_a_peer_that_may_be_alive_is_answered_for_a_while },
 	{ "silent_peer_gets_no_hint_about_the_mtu",
