@@ -234,6 +234,9 @@ void sim_trace_record(sim_trace_fn fn, void *arg);
 /* Makes tei_world point to the simulated world. Called once, before any other
  * function of the library. */
 void sim_world_install(void);
+/* Fails the simulation if a progress loop of the library runs more than `steps`
+ * steps in one second of virtual time. 0, the default, means no limit. */
+void sim_loop_limit(uint64_t steps);
 
 #pragma GCC visibility pop
 

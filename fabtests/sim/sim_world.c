@@ -142,6 +142,14 @@ static void world_thread_join(pthread_t thread)
 
 /* --- loops --- */
 
+/* maximum number of steps of a loop in one second; 0 means no limit */
+static uint64_t loop_limit;
+
+void sim_loop_limit(uint64_t steps)
+{
+	loop_limit = steps;
+}
+
 /* Called by the network when a file descriptor on which the loop `arg` sleeps
  * has become readable. */
 static void loop_ready(void *arg)
@@ -195,12 +203,37 @@ static void loop_sleep(struct tei_loop *loop)
 	s->until_ns = world_now_ns();
 }
 
+/* The number of steps of a loop in one second of virtual time. */
+struct loop_pace {
+	uint64_t second;	/* the second, counted from time 0 */
+	uint64_t steps;		/* number of steps in this second so far */
+};
+
+/* Counts a step of a loop. If the loop has run more steps in this second than
+ * the limit, fails the simulation. */
+static void loop_count(struct loop_pace *pace)
+{
+	uint64_t second = sim_now() / SIM_SEC;
+
+	if (pace->second != second) {
+		pace->second = second;
+		pace->steps = 0;
+	}
+	pace->steps++;
+	if (loop_limit && pace->steps > loop_limit)
+		sim_fail("a progress loop of host %u has run %llu steps in one second, so it hardly sleeps",
+			 sim_host_id(sim_host_current()),
+			 (unsigned long long)pace->steps);
+}
+
 static void *loop_main(void *arg)
 {
+	struct loop_pace pace = { .steps = 0 };
 	struct tei_loop *loop = arg;
 
 	loop->sleep.sleep = false;
 	while (loop->step(loop->arg, &loop->sleep) == TEI_LOOP_CONTINUE) {
+		loop_count(&pace);
 		sim_sleep_until(sim_now() + WORLD_STEP_NS);
 		if (!loop->sleep.sleep)
 			continue;

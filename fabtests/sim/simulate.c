@@ -33,6 +33,11 @@
 /* real processor time after which an event that has not ended counts as an
  * endless loop, s */
 #define SIMULATE_STUCK_S	20
+/* maximum number of steps of a progress loop in one second, without traffic, and
+ * the additional number for each operation of a host. A loop that does not
+ * sleep runs 1000000 steps. */
+#define SIMULATE_STEPS		200000
+#define SIMULATE_STEPS_OP	1000
 /* time between the end of the workload and the closing of the data planes,
  * ns */
 #define SIMULATE_SETTLE_NS	(10 * SIM_SEC)
@@ -158,6 +163,8 @@ void simulate_run(const struct simulate_options *o)
 	run_watch();
 	sim_net_provider(NULL);
 	sim_world_install();
+	sim_loop_limit(SIMULATE_STEPS +
+		       SIMULATE_STEPS_OP * (uint64_t)o->rate / 60);
 	tei_log_set(run_log, NULL);
 	sim_begin(o->seed, o->hosts);
 	run_conf(o, &conf, &net);
