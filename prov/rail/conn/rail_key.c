@@ -368,6 +368,7 @@ static void key_withdraw(struct tei_rail_peer *peer, struct rail_rkey *k)
 /* Withdraws all keys of the region. A region may have several keys, one for
  * each part that KEY_REP described. */
 static void key_withdraw_region(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_rkey *k;
 
