@@ -255,14 +255,15 @@ void sim_cluster_kill(struct sim_node *node)
 
 void sim_cluster_restart(struct sim_node *node)
 {
-	if (sim_host_killed(node->host)) {
+	struct sim_proc *proc = node->proc;
+
+	if (sim_host_killed(node->host))
 		sim_host_restart(node->host);
-		cluster_start_later(node, sim_now());
-	} else if (!node->proc || !node->proc->leaving) {
+	else if (!proc || !proc->leaving || proc->open || proc->replaced)
 		return;
-	} else if (!node->proc->open) {
-		cluster_start_later(node, sim_now());
-	}
+	if (proc)
+		proc->replaced = true;
+	cluster_start_later(node, sim_now());
 }
 
 /* Waits until all fibers that use the process have ended, then closes its data

@@ -49,6 +49,8 @@ struct sim_proc {
 	struct tei_rail_peer **peers;	/* peer objects, indexed by host; NULL
 					 * if the process has none for the
 					 * host */
+	bool replaced;			/* the start of the host's next process
+					 * was requested */
 	bool leaving;			/* the process is closing or has closed
 					 * its objects; it starts no new
 					 * operation */
