@@ -110,6 +110,9 @@ struct load_worker {
 					 * value of the counter */
 	uint64_t notes;			/* number of notifications sent */
 	struct load_op op;
+	char landed[LOAD_MAX];		/* bytes in the target range of the
+					 * operation when that range was
+					 * unregistered */
 };
 
 /* The notifications that a host has received from one worker of another
@@ -745,8 +748,9 @@ static void load_each(struct sim_node *node, uint32_t chunk,
 	}
 }
 
-/* Called when the target range of the operation was unregistered. Writes a
- * tombstone there, because from now on the bytes must not change. */
+/* Called when the target range of the operation was unregistered. Saves the
+ * bytes there and writes a tombstone, because from now on the bytes must not
+ * change. */
 static void op_revoke(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -756,12 +760,14 @@ static void op_revoke(struct load_worker *w)
 	op->revoked = true;
 	op->in_place = op->kind == LOAD_WRITE &&
 		       iov_differs(&op->remote, op->seed) == len;
+	memcpy(w->landed, at, len);
 	sim_tomb_set(&op->slot->tomb, at, len);
 }
 
 /* Called before the target range of the operation is registered again, because
  * the operation may access it afterwards. Checks that no byte there has changed
- * since op_revoke. */
+ * since op_revoke, and restores the bytes that op_revoke has saved: part of a
+ * write may have landed before. */
 static void op_restore(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -770,8 +776,7 @@ static void op_restore(struct load_worker *w)
 		return;
 	sim_tomb_verify(&op->slot->tomb, op_name(w));
 	op->revoked = false;
-	if (op->kind == LOAD_READ)
-		iov_fill(&op->remote, op->seed);
+	memcpy(op->slot->at + op->off, w->landed, op->task.length);
 }
 
 static bool registrar_revoke(struct sim_proc *proc, uint32_t chunk)
