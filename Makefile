@@ -15,7 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve mutants
 .PHONY: bench-files bench-prov bench-python bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
-.PHONY: go python rust scale simulate stress wheel with-tests
+.PHONY: go python rust scale simulate simulate-fences stress wheel with-tests
 .PHONY: abi-record check-abi check-docs check-headers check-layers check-man check-prose
 .PHONY: check-structure check-style check-mutants
 .PHONY: stats FORCE
@@ -251,7 +251,7 @@ SIMULATE = $(B)/test/simulate
 $(SIMULATE): $(SIMULATE_OBJS) $(B)/test/libmoonrail-test.a $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$(@F))
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) -rdynamic -o $@ \
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) $(SIMULATE_LDFLAGS) -o $@ \
 		$(SIMULATE_OBJS) $(B)/test/libmoonrail-test.a \
 		$(call link_libs,$(LIBS))
 
@@ -333,6 +333,14 @@ simulate: with-tests $(SIM_FI) $(SIMULATE)
 	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim='$(SIM)' \
 		$(SIMULATE_OPTIONS)
 
+# Simulates hosts whose posted slices often fail, until FENCES fences were compared
+# with the model of the fence.
+FENCES = 100000
+FENCES_OPTIONS = --hosts=4 --rails=2 --sim=30 --rate=2000 --faults=60 --errors=500000
+simulate-fences: with-tests $(SIM_FI) $(SIMULATE)
+	@BUILD='$(B)' $(sanitized) sh $(SRCDIR)/fabtests/scripts/fences.sh \
+		'$(FENCES)' '$(SEED)' $(FENCES_OPTIONS)
+
 # Mutants of the peer protocol (fabtests/mutants/), which the simulator must find:
 # mutants simulates all, or those whose names contain a word of MUTANTS.
 # check-mutants compiles all and simulates three that are found quickly.
@@ -340,7 +348,7 @@ MUTANTS =
 QUICK_MUTANTS = fence_skipped atomic_executed_twice completed_with_first_slice
 run_mutants = SRC='$(SRCDIR)' BUILD='$(B)' \
 	      MUTANT_CC='$(CC) $(BASE_CFLAGS) $(CFLAGS)' \
-	      MUTANT_LD='$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) -rdynamic' \
+	      MUTANT_LD='$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) $(SIMULATE_LDFLAGS)' \
 	      MUTANT_OBJS='$(SIMULATE_OBJS)' MUTANT_LIBS='$(call link_libs,$(LIBS))' \
 	      $(sanitized) sh $(SRCDIR)/fabtests/scripts/mutants.sh
 mutants: with-tests $(SIM_FI) $(SIMULATE)
@@ -608,6 +616,7 @@ check-stress      random operations and faults, for two minutes
 check-vm          the tests in a virtual machine
 stress            random operations and faults, for STRESS=SECONDS
 simulate          the provider and the data plane in a simulated world; SIM=SECONDS, SEED=N
+simulate-fences   FENCES=100000 simulated fences against their model; SEED=N
 mutants           mutants of the protocol, which the simulator must find; MUTANTS='WORD…'
 scale             memory and time of a data plane with SCALE=10000 peers
 fuzz              random input to every parser, for FUZZ=SECONDS per case

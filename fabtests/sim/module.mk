@@ -31,6 +31,8 @@ SIM_FI_SRCS = \
 SIMULATE_SRCS = $(SIM_SRCS) $(PROV_SRCS) \
 	fabtests/sim/sim_check.c \
 	fabtests/sim/sim_cluster.c \
+	fabtests/sim/sim_fence.c \
+	fabtests/sim/sim_fence_hooks.c \
 	fabtests/sim/sim_fi.c \
 	fabtests/sim/sim_fi_rma.c \
 	fabtests/sim/sim_load.c \
@@ -41,6 +43,25 @@ SIMULATE_SRCS = $(SIM_SRCS) $(PROV_SRCS) \
 	fabtests/sim/simulate_timeline.c \
 	# EOL
 
+# The functions of prov/rail whose calls sim_fence_hooks.c records.
+SIMULATE_WRAPPED = \
+	rail_fence_answered \
+	rail_fence_event \
+	rail_fence_no_answers \
+	rail_fence_on_reply \
+	rail_fence_requested \
+	rail_health_collect \
+	rail_lane_open \
+	rail_lane_shutdown \
+	rail_msg_send \
+	rail_slice_cut \
+	rail_slice_drop \
+	rail_slice_handle_error \
+	rail_slice_put \
+	tei_rail_dp_close \
+	# EOL
+SIMULATE_LDFLAGS = -rdynamic $(SIMULATE_WRAPPED:%=-Wl,--wrap=%)
+
 SCALE_SRCS = $(SIM_SRCS) \
 	fabtests/sim/scale.c \
 	fabtests/sim/scale_memory.c \
@@ -49,6 +70,8 @@ SCALE_SRCS = $(SIM_SRCS) \
 TEST_SRCS_sim = $(SIM_SRCS) \
 	fabtests/sim/sim_core_test.c \
 	fabtests/sim/sim_fabric_test.c \
+	fabtests/sim/sim_fence.c \
+	fabtests/sim/sim_fence_test.c \
 	fabtests/sim/sim_overtake_test.c \
 	fabtests/sim/sim_plane_test.c \
 	fabtests/sim/sim_planes.c \

@@ -40,6 +40,7 @@
 
 #pragma GCC visibility push(default)
 
+struct fid_ep;
 struct tei_world_net;
 
 /* The attributes of the provider and the behaviour of its NICs. */
@@ -94,6 +95,9 @@ struct sim_net_conf {
 	uint64_t linger_ns;  /* time after which packets of a closed endpoint
 			      * that wait at a blocked path are dropped, ns */
 
+	uint32_t error_ppm;  /* successful completions of reads and writes, per
+			      * million, that become errors and break their
+			      * connections */
 	uint64_t close_ns;   /* time that closing an endpoint takes, ns; if it
 			      * is not 0, endpoints may only be closed in
 			      * fibers */
@@ -122,6 +126,11 @@ void sim_net_end(void);
  * next to the program. Called once, before the first call of libfabric.
  */
 void sim_net_provider(const char *folder);
+
+/* Makes the network call fn(ep) when no packet can land through an endpoint any
+ * longer, because it was closed or its process was killed. NULL ends these
+ * calls. */
+void sim_net_on_close(void (*fn)(const struct fid_ep *ep));
 
 /* --- faults --- */
 

@@ -6,10 +6,9 @@
  * describes how to use this program).
  *
  *	simulate [--world=rail|fi] [--seed=N] [--sim=SECONDS] [--hosts=N]
- *		[--rails=N] [--workers=N] [--rate=N] [--faults=N]
- *		[--nic=tcp|verbs] [--without=LIST]
- *		[--only=LIST] [--trace=FILE] [--svg=FILE] [--here] [--break=EVENT]
- *		[--list]
+ *		[--rails=N] [--workers=N] [--rate=N] [--faults=N] [--errors=N]
+ *		[--nic=tcp|verbs] [--without=LIST] [--only=LIST] [--trace=FILE]
+ *		[--svg=FILE] [--fences=FILE] [--here] [--break=EVENT] [--list]
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -22,6 +21,8 @@
 #include "fabtests/sim/sim.h"
 #include "fabtests/sim/sim_check.h"
 #include "fabtests/sim/sim_cluster.h"
+#include "fabtests/sim/sim_fence.h"
+#include "fabtests/sim/sim_fence_hooks.h"
 #include "fabtests/sim/sim_fi.h"
 #include "fabtests/sim/sim_load.h"
 #include "fabtests/sim/sim_net.h"
@@ -71,6 +72,7 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 		sim_net_conf_verbs(net);
 	else
 		sim_net_conf_tcp(net);
+	net->error_ppm = o->errors;
 	net->close_ns = sim_rng_below(&rng, SIMULATE_CLOSE_EP_NS);
 }
 
@@ -97,6 +99,7 @@ static void run_print(const struct simulate_options *o,
 		      const struct sim_conf *conf, uint64_t cpu_ns)
 {
 	const struct sim_load_stats *s = o->world->stats();
+	const struct sim_fence_stats *f = sim_fence_stats();
 	double cpu = (double)cpu_ns / 1e9;
 
 	printf("%s, %s NICs: %" PRIu64 " operations (%" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64 " unfenced, %" PRIu64 " canceled; %" PRIu64 " atomics, %" PRIu64 " messages, slowest %.3f s), %" PRIu64 " MiB\n",
@@ -106,6 +109,9 @@ static void run_print(const struct simulate_options *o,
 	printf("%u faults, %" PRIu64 " events, %.1f s of processor time: %.0f times real time, %.0f operations/s\n",
 	       simulate_faults(o), sim_events(), cpu,
 	       (double)o->seconds / cpu, (double)s->ops / cpu);
+	printf("%" PRIu64 " fences accepted (%" PRIu64 " closed by their target, %" PRIu64 " ended with its process, %" PRIu64 " forgotten), %" PRIu64 " slices unfenced, %" PRIu64 " fence events\n",
+	       f->closed + f->over + f->forgotten, f->closed, f->over,
+	       f->forgotten, f->unfenced, f->events);
 	printf("seed %" PRIu64 " trace hash %016" PRIx64 "\n", o->seed,
 	       sim_trace_hash());
 }
@@ -154,8 +160,19 @@ static void run_watch(void)
 	setitimer(ITIMER_VIRTUAL, &timer, NULL);
 }
 
+/* Opens the file of the fence events, if the options request it. */
+static FILE *run_open_fences(const struct simulate_options *o)
+{
+	FILE *file = o->fences ? fopen(o->fences, "w") : NULL;
+
+	if (o->fences && !file)
+		sim_fail("cannot write %s", o->fences);
+	return file;
+}
+
 void simulate_run(const struct simulate_options *o)
 {
+	FILE *fences = run_open_fences(o);
 	struct sim_net_conf net;
 	struct sim_conf conf;
 	uint64_t start = run_clock();
@@ -169,6 +186,7 @@ void simulate_run(const struct simulate_options *o)
 	sim_begin(o->seed, o->hosts);
 	run_conf(o, &conf, &net);
 	sim_net_begin(&net, o->rails);
+	sim_fence_hooks_begin(fences);
 	sim_cluster_begin(&conf, o->world->ops);
 	o->world->begin();
 	sim_plan_begin(simulate_faults(o), SIM_START_NS + SIMULATE_QUIET_NS,
@@ -179,6 +197,8 @@ void simulate_run(const struct simulate_options *o)
 	if (o->list)
 		sim_plan_print(stdout);
 	sim_break_at(o->break_at);
+	if (o->errors)
+		sim_cluster_disturb(conf.until_ns);
 	simulate_timeline_begin(o);
 	sim_run(conf.until_ns);
 	sim_plan_heal();
@@ -192,6 +212,9 @@ void simulate_run(const struct simulate_options *o)
 	run_check_leaks();
 	simulate_timeline_end();
 	run_print(o, &conf, run_clock() - start);
+	sim_fence_hooks_end();
+	if (fences)
+		fclose(fences);
 	sim_plan_end();
 	o->world->end();
 	sim_cluster_end();
@@ -272,6 +295,8 @@ static bool option_text(struct simulate_options *o, const char *option)
 		o->svg = option + 6;
 	else if (!strncmp(option, "--world=", 8))
 		o->world = option_world(option);
+	else if (!strncmp(option, "--fences=", 9))
+		o->fences = option + 9;
 	else if (!strcmp(option, "--here"))
 		o->here = true;
 	else if (!strcmp(option, "--list"))
@@ -302,6 +327,8 @@ static void options_parse(struct simulate_options *o, int argc, char **argv)
 			o->rate = (uint32_t)x;
 		else if (option_number(argv[i], "--faults", 0, 100000, &x))
 			o->faults = (uint32_t)x;
+		else if (option_number(argv[i], "--errors", 0, 1000000, &x))
+			o->errors = (uint32_t)x;
 		else if (!strncmp(argv[i], "--only=", 7)) {
 			memset(o->left_out, true, sizeof(o->left_out));
 			option_list(argv[i], argv[i] + 7, o->left_out, false);

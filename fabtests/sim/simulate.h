@@ -21,12 +21,16 @@ struct simulate_options {
 	uint32_t rate;			/* operations per host and minute of
 					 * virtual time */
 	uint32_t faults;		/* faults per minute of virtual time */
+	uint32_t errors;		/* completed reads and writes, per
+					 * million, whose completions become
+					 * errors */
 	int verbs;			/* 1: NICs behave like verbs devices; 0:
 					 * like tcp; -1: the seed decides */
 	uint64_t break_at;		/* number of the event before which
 					 * SIGTRAP is raised; 0 means none */
 	const char *trace;		/* file of the trace, or NULL */
 	const char *svg;		/* file of the picture (SVG), or NULL */
+	const char *fences;		/* file of the fence events, or NULL */
 	bool here;			/* run in this process, not in a child
 					 * process */
 	bool list;			/* print the plan of faults */

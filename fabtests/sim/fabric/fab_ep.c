@@ -161,6 +161,13 @@ static int ep_control(struct fid *fid, int command, void *arg)
 
 /* --- closing --- */
 
+static void (*ep_on_close)(const struct fid_ep *ep);
+
+void sim_net_on_close(void (*fn)(const struct fid_ep *ep))
+{
+	ep_on_close = fn;
+}
+
 void fab_ep_stop(struct fab_ep *ep, bool inform)
 {
 	struct fab_recv *r, *next_r;
@@ -183,6 +190,8 @@ void fab_ep_stop(struct fab_ep *ep, bool inform)
 	tei_list_foreach_safe (r, next_r, &ep->recvs, struct fab_recv, link)
 		free(r);
 	tei_list_init(&ep->recvs);
+	if (ep_on_close)
+		ep_on_close(&ep->fid);
 }
 
 static void ep_drop(struct fab_obj *obj)

@@ -177,7 +177,8 @@ static ssize_t post(struct fid_ep *fid, const struct post *p)
 /* Applies the faults of the NIC to the completion of a sent operation. Returns
  * false if the completion is lost. Sets *err if the completion becomes an
  * error. Sets *late_ns if it is delayed. */
-static bool post_fault(struct fab_nic *nic, int *err, uint64_t *late_ns)
+static bool post_fault(struct fab_nic *nic, bool rma, int *err,
+		       uint64_t *late_ns)
 {
 	struct sim_net_fault *f = &nic->fault;
 
@@ -191,6 +192,9 @@ static bool post_fault(struct fab_nic *nic, int *err, uint64_t *late_ns)
 		f->flush--;
 		*err = fab_conn_error();
 	}
+	if (rma && fab_net->conf.error_ppm && !*err &&
+	    sim_rng_chance(&nic->fault_rng, fab_net->conf.error_ppm))
+		*err = fab_conn_error();
 	return true;
 }
 
@@ -214,7 +218,8 @@ void fab_op_end(struct fab_op *op, int err, bool report)
 	fab_net->stats.operations--;
 	if (op->quiet && !err)
 		report = false;
-	if (report && !post_fault(ep->nic, &e.err, &late_ns))
+	if (report &&
+	    !post_fault(ep->nic, op->flags & FI_RMA, &e.err, &late_ns))
 		report = false;
 	broken = report && e.err && !err;
 	if (report) {
