@@ -3,7 +3,8 @@
 #
 # Mutants of the peer protocol. Each patch in fabtests/mutants/ breaks one rule of
 # prov/rail, and the simulator must find that. The head of a patch names the rule,
-# and the options of the simulator with which the mutant is found.
+# and the options of the simulator with which the mutant is found. If the head has a
+# line "Found: TEXT", the simulator's error must contain the text.
 #
 #	mutants.sh [--check] [NAME...]
 #
@@ -61,8 +62,8 @@ link()
 		"$BUILD/test/libmoonrail-test.a" $MUTANT_LIBS
 }
 
-# found NAME OPTIONS simulates with the seeds from 1 on until a check fails or the
-# time is over. Prints the result.
+# found NAME OPTIONS TEXT simulates with the seeds from 1 on until a check fails or the
+# time is over. The error must contain the text. Prints the result.
 found()
 {
 	seed=0 start=$(date +%s) status=0
@@ -75,6 +76,13 @@ found()
 			>/dev/null 2>"$tmp/$1/log" || status=$?
 	done
 	took=$(($(date +%s) - start))
+	case $status:$(cat "$tmp/$1/log") in
+	3:*"$3"*) ;;
+	3:*)
+		echo "not ok - $1: the error does not contain: $3"
+		cat "$tmp/$1/log"
+		return 1;;
+	esac
 	case $status in
 	0 | 124)
 		echo "not ok - $1: not found in $took s, $seed seeds"
@@ -105,7 +113,7 @@ mutant()
 	elif ! { compile "$1" && link "$1"; } >"$tmp/$1.log" 2>&1; then
 		echo "not ok - $1: the mutant does not compile"
 	else
-		found "$1" "$(field Options "$2")"
+		found "$1" "$(field Options "$2")" "$(field Found "$2")"
 		return
 	fi
 	sed 's/^/    /' "$tmp/$1.log"
