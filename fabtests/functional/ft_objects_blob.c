@@ -145,14 +145,17 @@ static void blob_states(struct blob_rig *rig)
 {
 	static unsigned char newer[BLOB_MAX];
 	int seg = blob_import(rig->engine, rig->blob, rig->size);
-	size_t size;
+	size_t size, buffers;
 
 	ft_ok(blob_buffers(rig, seg) == 1 &&
 	      !fx_ask(&rig->target, "reg %llu %llu 1", FX_MIB, FX_MIB),
 	      "a_buffer_is_registered_later");
-	ft_ok(blob_write_works(rig, seg, &rig->target, FX_MIB, 4) &&
-		      blob_buffers(rig, seg) == 1,
+	ft_ok(blob_write_works(rig, seg, &rig->target, FX_MIB, 4),
 	      "buffer_that_the_blob_lacks_is_written");
+	/* if the target answers late, the engine resolves its address again,
+	 * and then knows the new buffer already */
+	buffers = blob_buffers(rig, seg);
+	ft_ok(buffers == 1 || buffers == 2, "buffers_remain_known");
 	size = blob_of(&rig->target, newer);
 	ft_ok(size > rig->size &&
 		      blob_import(rig->engine, newer, size) == seg &&
