@@ -75,6 +75,14 @@ void sim_tomb_verify(const struct sim_tomb *tomb, const char *what)
 			  what, (ssize_t)at - SIM_GUARD, tomb->len);
 }
 
+bool sim_tomb_intact(const struct sim_tomb *tomb)
+{
+	size_t all = tomb->len + 2 * SIM_GUARD;
+
+	return sim_pattern_differs(tomb->at - SIM_GUARD, all, tomb->seed) ==
+	       all;
+}
+
 void sim_tomb_verify_guards(const struct sim_tomb *tomb, const char *what)
 {
 	size_t all = SIM_GUARD + tomb->len;

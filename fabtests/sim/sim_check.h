@@ -38,6 +38,8 @@ void sim_tomb_set(struct sim_tomb *tomb, char *at, size_t len);
 /* Fails the simulation if a byte of the tombstone or of its guards has changed.
  * `what` names the owner of the range in the message. */
 void sim_tomb_verify(const struct sim_tomb *tomb, const char *what);
+/* Returns true if the tombstone and its guards are unchanged. */
+bool sim_tomb_intact(const struct sim_tomb *tomb);
 /* Checks only the guards of the tombstone; the bytes between them may have
  * changed. */
 void sim_tomb_verify_guards(const struct sim_tomb *tomb, const char *what);

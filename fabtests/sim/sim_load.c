@@ -94,7 +94,8 @@ struct load_op {
 					 * again */
 	bool in_place;			/* the operation is a write, and all its
 					 * bytes had landed when the target
-					 * range was unregistered */
+					 * range was last unregistered, or when
+					 * it was unregistered before that */
 	enum tei_rail_end end;
 };
 
@@ -110,9 +111,6 @@ struct load_worker {
 					 * value of the counter */
 	uint64_t notes;			/* number of notifications sent */
 	struct load_op op;
-	char landed[LOAD_MAX];		/* bytes in the target range of the
-					 * operation when that range was
-					 * unregistered */
 };
 
 /* The notifications that a host has received from one worker of another
@@ -256,6 +254,13 @@ static size_t iov_differs(const struct load_iov *iov, uint64_t seed)
 	return sim_pattern_differs(all, off, seed);
 }
 
+/* Returns true if all bytes of the write had landed when its target range was
+ * unregistered, and none has landed since the range was registered again. */
+static bool op_landed_before(const struct load_op *op)
+{
+	return op->in_place && sim_tomb_intact(&op->slot->tomb);
+}
+
 static void op_check_write(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -272,7 +277,7 @@ static void op_check_write(struct load_worker *w)
 	if (op->end != TEI_RAIL_END_COMPLETED)
 		return;
 	bad = iov_differs(&op->remote, op->seed);
-	if (bad != len)
+	if (bad != len && !op_landed_before(op))
 		sim_found("%s: COMPLETED, but byte %zu is not in place",
 			  op_name(w), bad);
 }
@@ -748,9 +753,8 @@ static void load_each(struct sim_node *node, uint32_t chunk,
 	}
 }
 
-/* Called when the target range of the operation was unregistered. Saves the
- * bytes there and writes a tombstone, because from now on the bytes must not
- * change. */
+/* Called when the target range of the operation was unregistered. Writes a
+ * tombstone there, because from now on the bytes must not change. */
 static void op_revoke(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -759,15 +763,14 @@ static void op_revoke(struct load_worker *w)
 
 	op->revoked = true;
 	op->in_place = op->kind == LOAD_WRITE &&
-		       iov_differs(&op->remote, op->seed) == len;
-	memcpy(w->landed, at, len);
+		       (iov_differs(&op->remote, op->seed) == len ||
+			op_landed_before(op));
 	sim_tomb_set(&op->slot->tomb, at, len);
 }
 
 /* Called before the target range of the operation is registered again, because
  * the operation may access it afterwards. Checks that no byte there has changed
- * since op_revoke, and restores the bytes that op_revoke has saved: part of a
- * write may have landed before. */
+ * since op_revoke. */
 static void op_restore(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -776,7 +779,8 @@ static void op_restore(struct load_worker *w)
 		return;
 	sim_tomb_verify(&op->slot->tomb, op_name(w));
 	op->revoked = false;
-	memcpy(op->slot->at + op->off, w->landed, op->task.length);
+	if (op->kind == LOAD_READ)
+		iov_fill(&op->remote, op->seed);
 }
 
 static bool registrar_revoke(struct sim_proc *proc, uint32_t chunk)
