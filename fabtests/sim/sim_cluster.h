@@ -107,8 +107,8 @@ void sim_cluster_begin(const struct sim_conf *conf,
  * sim_end. */
 void sim_cluster_end(void);
 const struct sim_conf *sim_cluster_conf(void);
-/* Returns the settings of all processes as texts of the form NAME=VALUE. Writes
- * the number of the texts to *n. */
+/* Returns the settings that every process gets, as texts of the form
+ * NAME=VALUE. Writes the number of the texts to *n. */
 const char *const *sim_cluster_options(size_t *n);
 struct sim_node *sim_cluster_node(uint32_t id);
 /* Returns the node of the current host. */

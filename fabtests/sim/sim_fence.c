@@ -32,10 +32,12 @@ struct fence_unit {
 	enum fence_rx rx;
 	uint32_t rx_gen;		/* 0: the rail was never open */
 
-	/* of the initiator: in[].fence, in[].fence_gen, in[].gen */
-	enum fence_state state;
-	uint32_t gen;
-	uint32_t learned;
+	/* of the initiator */
+	enum fence_state state;		/* model variable in[].fence */
+	uint32_t gen;			/* model variable in[].fence_gen: newest
+					 * generation to which a slice failed */
+	uint32_t learned;		/* model variable in[].gen: generations
+					 * below it are closed */
 	uint64_t waiting;		/* number of slices that wait for the
 					 * fence (T_FENCING) */
 	uint32_t sent;			/* newest generation that a FENCE has

@@ -41,9 +41,9 @@
 #define SIM_FENCE_MODEL_SUM	317236248
 
 /*
- * The events. The second argument is the part of the model (an inline, a
- * process type or a state) whose step the event is; it is empty if the model
- * does not have the event.
+ * The events. The second argument names the part of the Promela model (an
+ * inline macro, a process type or a state) in which the model does the same. It
+ * is empty if the model has nothing that corresponds to the event.
  */
 #define SIM_FENCE_EVENTS(X)                                                    \
 	/* The initiator: a slice that was posted to generation gen failed. */ \

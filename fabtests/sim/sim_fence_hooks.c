@@ -52,8 +52,9 @@ static struct {
 	struct tei_list fresh;		/* lanes of rails that may have no index
 					 * yet */
 	FILE *file;
-	bool unfenced;			/* rail_slice_drop runs with its
-					 * argument "unfenced" */
+	bool unfenced;			/* true while rail_slice_drop runs with
+					 * its parameter "unfenced" set to
+					 * true */
 } hooks;
 
 static void hooks_write(const struct sim_fence_event *e)

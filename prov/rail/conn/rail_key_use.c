@@ -52,7 +52,8 @@ static bool use_task(struct tei_rail_peer *peer, struct tei_rail_task *t,
 
 /* --- regions that stay registered ---------------------------------------- */
 
-/* Returns the value of tei_rail_task.forgotten for one region. */
+/* Returns the value of tei_rail_task.forgotten that means: only keys of the
+ * region with this id were forgotten. */
 static uint32_t use_mark(uint64_t id)
 {
 	uint32_t mark = (uint32_t)id;

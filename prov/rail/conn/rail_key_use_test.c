@@ -302,7 +302,8 @@ static void test_key_of_newer_region_fails_partly_cut_task(void)
 	/* the same key again */
 	use_reply(&rig, 0x1000, USE_LEN, 1, 0);
 	CU_ASSERT_EQUAL(begun->complete_wanted, 0);
-	/* REVOKE is late: a larger region is at this address */
+	/* before REVOKE has arrived, KEY_REP names another region, which
+	 * also contains 0x1000 */
 	use_reply(&rig, 0x800, USE_LEN, 2, 1);
 	CU_ASSERT(use_failed(begun));
 	CU_ASSERT(use_failed(beyond));
