@@ -38,6 +38,11 @@ struct fence_unit {
 					 * generation to which a slice failed */
 	uint32_t learned;		/* model variable in[].gen: generations
 					 * below it are closed */
+	bool withdrawn;			/* RAIL_OVER has occurred: the initiator
+					 * does not know the generations that it
+					 * has closed, so it may still request a
+					 * fence for them, which does no
+					 * harm */
 	uint64_t waiting;		/* number of slices that wait for the
 					 * fence (T_FENCING) */
 	uint32_t sent;			/* newest generation that a FENCE has
@@ -140,7 +145,7 @@ static const char *step_failed(struct fence_unit *u, struct fence_unit *rx,
 	if (e->gen > u->learned)
 		return "the slice was posted to a generation that the initiator does not know";
 	u->waiting++;
-	if (u->learned > e->gen)
+	if (u->learned > e->gen && !u->withdrawn)
 		return NULL;
 	if (u->state == FENCE_NONE) {
 		u->state = FENCE_ASKED;
@@ -244,6 +249,7 @@ static const char *step_rail_over(struct fence_unit *u, struct fence_unit *rx,
 		return "the target has not closed the rail";
 	unit_learn(u, rx->rx_gen + (rx->rx == FENCE_RX_CLOSED),
 		   &fence.stats.closed);
+	u->withdrawn = true;
 	return NULL;
 }
 

@@ -377,6 +377,28 @@ static void planted_generation_is_refused(void)
 	}
 }
 
+/* The target withdraws the rail and closes its lane. A slice that fails later
+ * may request a fence, although its generation is closed. */
+static void fence_of_withdrawn_rail_is_accepted(void)
+{
+	sim_fence_begin();
+	ACCEPTED(OPENED, 1, 0);
+	ACCEPTED(LEARNED, 0, 1);
+	REFUSED(SENT, 1, 0);
+	ACCEPTED(CLOSING, 0, 0);
+	ACCEPTED(CLOSED, 0, 0);
+	ACCEPTED(RAIL_OVER, 0, 0);
+	REFUSED(SENT, 1, 0);
+	ACCEPTED(FAILED, 1, 0);
+	ACCEPTED(SENT, 1, 0);
+	ACCEPTED(ASKED, 1, 0);
+	ACCEPTED(ANSWERED, 1, 2);
+	ACCEPTED(REPLIED, 1, 2);
+	ACCEPTED(LEARNED, 0, 2);
+	ACCEPTED(RELEASED, 1, 0);
+	REFUSED(SENT, 1, 0);
+}
+
 const struct tei_test_case sim_fence_cases[] = {
 	{ "complete_fence_is_accepted", complete_fence_is_accepted },
 	{ "answer_before_lane_is_closed_is_refused",
@@ -395,6 +417,8 @@ const struct tei_test_case sim_fence_cases[] = {
 	  silent_process_counts_as_ended_is_refused },
 	{ "bye_ends_the_fences_of_its_receiver_only",
 	  bye_ends_the_fences_of_its_receiver_only },
+	{ "fence_of_withdrawn_rail_is_accepted",
+	  fence_of_withdrawn_rail_is_accepted },
 	{ "removed_peer_without_fence_is_ignored",
 	  removed_peer_without_fence_is_ignored },
 	{ "answer_may_follow_the_next_request",
