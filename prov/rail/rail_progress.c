@@ -111,8 +111,8 @@ struct progress {
 	uint64_t stirred_ns;		/* time of the last wake-up or
 					 * submission, or of the last check that
 					 * found an unfinished task */
-	uint64_t seen_ns;		/* time at which the last iteration
-					 * began */
+	uint64_t seen_ns;		/* time that progress_now returned last,
+					 * or 0 */
 	uint64_t slept_ns;		/* time for which the thread was meant
 					 * to sleep since seen_ns, ns */
 	uint64_t deadline_ns;		/* time of the last check of
@@ -668,20 +668,24 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 	       rail_posted_any(dp);
 }
 
-/* If this process or the whole machine was suspended, extends all deadlines by
- * the length of the suspension. */
-static void progress_stood_still(struct progress *pr, uint64_t now)
+/* Returns the present time. If this process or the whole machine was suspended
+ * since the last call, first extends all deadlines by the length of the
+ * suspension. Deadlines must therefore only be compared with times that this
+ * function has returned. */
+static uint64_t progress_now(struct progress *pr)
 {
+	uint64_t now = tei_now_ns();
 	uint64_t turn = pr->seen_ns ? now - pr->seen_ns : 0;
 	uint64_t still = turn > pr->slept_ns ? turn - pr->slept_ns : 0;
 
 	pr->seen_ns = now;
 	pr->slept_ns = 0;
 	if (still < PROGRESS_STILL_NS)
-		return;
+		return now;
 	TEI_INFO("rail", "this process was suspended for %llu ms; the deadlines of its tasks are extended by this time",
 		 (unsigned long long)(still / TEI_NS_PER_MS));
 	rail_deadline_stood_still(pr->dp, still, now);
+	return now;
 }
 
 /* Records the result of polling the lanes at time now. */
@@ -711,14 +715,11 @@ static void progress_more_looks(struct progress *pr, uint64_t now)
 
 	for (i = 1; i < PROGRESS_LOOKS && !any; i++) {
 		any = progress_lanes(pr, &target);
-		now = tei_now_ns();
+		now = progress_now(pr);
 		if (now - from > PROGRESS_LOOKS_NS)
 			break;
 	}
 	progress_saw(pr, any, target, now);
-	/* progress_peers checks deadlines, and the process may have been
-	 * suspended during the polls above */
-	progress_stood_still(pr, now);
 	progress_peers(pr->dp, now);
 }
 
@@ -847,9 +848,8 @@ static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
 	if (!pr->drive.app_driven && !pr->targets.app_driven)
 		pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	any = progress_lanes(pr, &target);
-	now = tei_now_ns();	/* all deadlines of this iteration are compared
+	now = progress_now(pr);	/* all deadlines of this iteration are compared
 				 * with this time */
-	progress_stood_still(pr, now);
 	rail_fence_regions(dp);
 	progress_deadlines(pr, now);
 	if (now - pr->probe_ns >= PROGRESS_MAX_SLEEP_NS) {

@@ -8,14 +8,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "prov/rail/core/rail_dp.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/lock.h"
 #include "util/log.h"
 #include "util/settings.h"
 #include "util/tei_test.h"
 
 struct rail;
+struct rail_rkey;
 
 #define TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
 
@@ -135,6 +138,12 @@ struct test_task {
 					 * when the task ends; if 0, the source
 					 * is not filled */
 };
+
+/* Adds a key for len bytes at the peer's address base, which belongs to the
+ * region with that id and has no parts. */
+struct rail_rkey *test_key_add(struct tei_rail_peer *peer, uint64_t base,
+			       uint64_t len, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
 
 void test_task_init(struct test_task *t, struct tei_rail_peer *peer, bool read,
 		    void *local, const void *remote, uint64_t len);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_key.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_info.h"
@@ -197,6 +198,21 @@ struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 						to->dp->incarnation,
 						&desc.addr, 1, &err, &peer), 0);
 	return peer;
+}
+
+/* --- keys ---------------------------------------------------------------- */
+
+struct rail_rkey *test_key_add(struct tei_rail_peer *peer, uint64_t base,
+			       uint64_t len, uint64_t id)
+{
+	struct rail_rkey *k = calloc(1, sizeof(*k));
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(k);
+	k->range.base = base;
+	k->range.end = base + len;
+	k->id = id;
+	CU_ASSERT(rail_key_add(peer, k));
+	return k;
 }
 
 /* --- tasks --------------------------------------------------------------- */

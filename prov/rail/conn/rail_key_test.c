@@ -46,14 +46,7 @@ static struct rail_rkey *key_add(struct key_rig *rig, uint64_t base,
 				 uint64_t len, uint64_t id)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_rkey *k = calloc(1, sizeof(*k));
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(k);
-	k->range.base = base;
-	k->range.end = base + len;
-	k->id = id;
-	CU_ASSERT(rail_key_add(rig->peer, k));
-	return k;
+	return test_key_add(rig->peer, base, len, id);
 }
 
 static uint64_t key_id_at(struct key_rig *rig, uint64_t addr)

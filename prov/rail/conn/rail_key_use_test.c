@@ -5,7 +5,6 @@
  * the tasks and passes the messages of the peer to their handlers.
  */
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/conn/rail_key.h"
@@ -70,13 +69,7 @@ static void use_end(struct use_rig *rig) TEI_RELEASE(rail_sched_held)
 static void use_add(struct use_rig *rig, uint64_t base, uint64_t len,
 		    uint64_t id) TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_rkey *k = calloc(1, sizeof(*k));
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(k);
-	k->range.base = base;
-	k->range.end = base + len;
-	k->id = id;
-	CU_ASSERT(rail_key_add(rig->peer, k));
+	test_key_add(rig->peer, base, len, id);
 }
 
 /* Adds a task for USE_LEN bytes at the peer's address "remote", of which "cut"

@@ -24,6 +24,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/settings.h"
+#include "util/world.h"
 
 
 #define SCHED_BIG	(32u << 20)
@@ -772,15 +773,38 @@ static void test_unregistered_memory_is_no_longer_written(void)
 }
 
 /* Unregisters the target memory during writes, fills it with other bytes and
- * registers it again. A task that has completed has all its bytes there, or had
- * them when the memory was unregistered. */
-static void test_law1_memory_registered_again_holds_whole_writes_only(void)
+ * registers it again. A task that has completed must have all its bytes there,
+ * or must have had them when the memory was unregistered. Returns the number of
+ * tasks that have failed because of it. */
+static uint32_t sched_registered_again(struct sched_rig *rig)
 {
 	struct test_task t[SCHED_TASKS];
 	uint32_t i, failed = 0;
-	struct sched_rig rig;
 	struct tei_err err;
 	char *part;
+
+	sched_submit_all(rig, t, 0);
+	sched_await_progress(&t[0]);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig->to.dp, rig->dst, 0, &err), 0);
+	memset(rig->dst, 2, SCHED_BIG);
+	sched_reg(&rig->to, rig->dst, SCHED_BIG);
+	CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
+	for (i = 0; i < SCHED_TASKS; i++) {
+		part = rig->dst + (size_t)i * SCHED_PART;
+		failed += t[i].code == TEI_ERR_NOT_REGISTERED;
+		if (t[i].end == TEI_RAIL_END_COMPLETED)
+			CU_ASSERT_PTR_NULL(memchr(part, 3 - part[0],
+						  SCHED_PART));
+	}
+	return failed;
+}
+
+/* On a busy machine, all writes may have completed before the memory is
+ * unregistered, so this is repeated until a task has failed. */
+static void test_law1_memory_registered_again_holds_whole_writes_only(void)
+{
+	struct sched_rig rig;
+	uint32_t i, failed = 0;
 
 	sched_init(&rig);
 	rig.to.settings.failure.fence_ms = 2000;
@@ -788,21 +812,63 @@ static void test_law1_memory_registered_again_holds_whole_writes_only(void)
 	rail_window_init(rail_at(rig.from.dp, 0), 256u << 10);
 	sched_warm(&rig);
 	memset(rig.src, 1, SCHED_BIG);
-	sched_submit_all(&rig, t, 0);
-	sched_await_progress(&t[0]);
-	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.to.dp, rig.dst, 0, &err), 0);
-	memset(rig.dst, 2, SCHED_BIG);
-	sched_reg(&rig.to, rig.dst, SCHED_BIG);
-	CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
-	for (i = 0; i < SCHED_TASKS; i++) {
-		part = rig.dst + (size_t)i * SCHED_PART;
-		failed += t[i].code == TEI_ERR_NOT_REGISTERED;
-		if (t[i].end == TEI_RAIL_END_COMPLETED)
-			CU_ASSERT_PTR_NULL(memchr(part, 3 - part[0],
-						  SCHED_PART));
-	}
+	for (i = 0; i < 20 && !failed; i++)
+		failed = sched_registered_again(&rig);
 	CU_ASSERT(failed > 0);
 	sched_end(&rig);
+}
+
+/* --- this process is suspended ------------------------------------------- */
+
+#define SCHED_TIMEOUT_S	2u
+#define SCHED_JUMP_NS	(3 * SCHED_TIMEOUT_S * TEI_NS_PER_SEC)
+
+static uint64_t sched_ahead_ns;	/* time by which the clock of the test is ahead
+				 * of the real one */
+static int64_t sched_reads;	/* number of reads of the clock until it jumps */
+
+static uint64_t sched_now_about(void)
+{
+	return tei_world_real.now_about_ns() +
+	       __atomic_load_n(&sched_ahead_ns, __ATOMIC_SEQ_CST);
+}
+
+static uint64_t sched_now(void)
+{
+	if (__atomic_fetch_sub(&sched_reads, 1, __ATOMIC_SEQ_CST) == 1)
+		__atomic_fetch_add(&sched_ahead_ns, SCHED_JUMP_NS,
+				   __ATOMIC_SEQ_CST);
+	return tei_world_real.now_ns() +
+	       __atomic_load_n(&sched_ahead_ns, __ATOMIC_SEQ_CST);
+}
+
+/* Suspends this process for longer than MC_SLICE_TIMEOUT, between any two of
+ * the times that its threads read during writes: a jump of the clock looks the
+ * same. */
+static void test_law3_suspension_at_any_time_fails_no_task(void)
+{
+	struct tei_world world = tei_world_real;
+	struct test_task t[SCHED_TASKS];
+	struct sched_rig rig;
+	uint32_t i, k, failed = 0;
+
+	world.now_ns = sched_now;
+	world.now_about_ns = sched_now_about;
+	tei_world = &world;
+	sched_init(&rig);
+	rig.from.settings.failure.slice_timeout_s = SCHED_TIMEOUT_S;
+	sched_begin(&rig);
+	sched_warm(&rig);
+	for (i = 0; i < 40; i++) {
+		sched_submit_all(&rig, t, 0);
+		__atomic_store_n(&sched_reads, 1 + i, __ATOMIC_SEQ_CST);
+		CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
+		for (k = 0; k < SCHED_TASKS; k++)
+			failed += t[k].end != TEI_RAIL_END_COMPLETED;
+	}
+	CU_ASSERT_EQUAL(failed, 0);
+	sched_end(&rig);
+	tei_world = &tei_world_real;
 }
 
 static void test_queued_tasks_are_cancelled_at_once(void)
@@ -1051,6 +1117,8 @@ const struct tei_test_case rail_sched_cases[] = {
 	  test_unregistered_memory_is_no_longer_written },
 	{ "law1_memory_registered_again_holds_whole_writes_only",
 	  test_law1_memory_registered_again_holds_whole_writes_only },
+	{ "law3_suspension_at_any_time_fails_no_task",
+	  test_law3_suspension_at_any_time_fails_no_task },
 	{ "queued_tasks_are_cancelled_at_once",
 	  test_queued_tasks_are_cancelled_at_once },
 	{ "queued_tasks_past_their_deadline_fail_at_once",
