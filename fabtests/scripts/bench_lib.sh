@@ -105,6 +105,17 @@ fail()
 		"$(tail -n 1 "$4" 2>/dev/null)" >>"$out/failures"
 }
 
+# record_rate CASE SIDE ROUND RATE LOG: records MB/s of a program of another
+# project, or a failed run with the last line of LOG if RATE is empty.
+record_rate()
+{
+	if [ -n "$4" ]; then
+		record "$1" "$2" "$3" MB/s "$4"
+	else
+		fail "$1" "$2" "$3" "$5"
+	fi
+}
+
 # field NAME: prints a number or word of the JSON object on standard input.
 field()
 {

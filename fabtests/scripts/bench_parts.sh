@@ -224,11 +224,7 @@ rma_theirs()
 	rate=$(timeout 50 "$rma" $options $there 127.0.0.1 2>"$out/stderr" |
 		awk '$5 + 0 > 0 { print $5 }' | tail -n 1)
 	wait "$server" 2>/dev/null
-	if [ -n "$rate" ]; then
-		record "$1" fi_rma_bw "$2" MB/s "$rate"
-	else
-		fail "$1" fi_rma_bw "$2" "$out/stderr"
-	fi
+	record_rate "$1" fi_rma_bw "$2" "$rate" "$out/stderr"
 }
 
 rma_run()
@@ -317,11 +313,7 @@ iperf3_run()
 	done
 	kill "$server" 2>/dev/null
 	wait "$server" 2>/dev/null
-	if [ -n "$rate" ]; then
-		record "$1" iperf3 "$3" MB/s "$rate"
-	else
-		fail "$1" iperf3 "$3" "$out/server"
-	fi
+	record_rate "$1" iperf3 "$3" "$rate" "$out/server"
 }
 
 ucx_iterations()
@@ -361,11 +353,7 @@ ucx_run()
 		tail -n 1)
 	kill "$server" 2>/dev/null
 	wait "$server" 2>/dev/null
-	if [ -n "$rate" ]; then
-		record "$1" ucx "$3" MB/s "$rate"
-	else
-		fail "$1" ucx "$3" "$out/stderr"
-	fi
+	record_rate "$1" ucx "$3" "$rate" "$out/stderr"
 }
 
 # ucx_perftest cannot flush after each window, and its small puts complete as soon

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # Sourced by bench.sh: the parts that show how the engine scales (threads, rails,
-# processes), what it costs to create an engine, and the comparison with Mooncake's
-# transfer_engine_bench. The caller sets these variables:
+# processes), measure the creation of an engine, and compare te_bench with
+# Mooncake's transfer_engine_bench. The caller sets these variables:
 : "${transports:=}" "${ops:=}" "${rounds:=5}" "${seconds:=1}" "${out:=}" "${te_bench:=}"
 : "${buffer:=128M}" "${mooncake:=}" "${json:=}"
 
@@ -27,6 +27,7 @@ loopback_rails()
 # tN      the engine with N threads on one rail
 # raw-tN  the plain libfabric loop with N threads
 # rN      the engine with one thread on N rails
+# others  the engine with one thread on one rail
 scaling_run()
 {
 	# shellcheck disable=SC2086
@@ -123,10 +124,9 @@ part_processes()
 # "small" has smaller receive buffers of libfabric, see moonrail(7).
 create_run()
 {
-	rx_size=${FI_OFI_RXM_MSG_RX_SIZE:-}
-	[ "$2" != small ] || rx_size=1024
 	(
-		[ -z "$rx_size" ] || export FI_OFI_RXM_MSG_RX_SIZE="$rx_size"
+		unset FI_OFI_RXM_MSG_RX_SIZE
+		[ "$2" != small ] || export FI_OFI_RXM_MSG_RX_SIZE=1024
 		run_te "$1" "$2" "$3" --mode=create --protocol=tcp \
 			--device_name=127.0.0.1 --duration="$seconds" || exit 0
 		record "$1" "$2" "$3" ms "$(echo "$json" | field create_ms)"
@@ -153,12 +153,7 @@ part_create()
 mooncake_run()
 {
 	if [ "$2" != mooncake ]; then
-		# shellcheck disable=SC2086
-		set -- "$1" "$2" "$3" $1
-		run_rate "$1" "$2" "$3" --mode=loopback --protocol=tcp \
-			--device_name=127.0.0.1 --operation="$5" \
-			--block_size="$6" --batch_size="${7#b}" \
-			--buffer_size="$buffer" --duration="$mooncake_seconds"
+		scaling_run "$@"
 		return
 	fi
 	progress "$1, $2, run $3 of $rounds"
@@ -184,17 +179,13 @@ mooncake_run()
 	# shellcheck disable=SC2086
 	MC_TCP_ENABLE_CONNECTION_POOL=1 timeout 120 "$mooncake" \
 		--mode=initiator --segment_id="$segment" \
-		--duration="$mooncake_seconds" --report_unit=MB $options \
+		--duration="$seconds" --report_unit=MB $options \
 		>"$out/stderr" 2>&1 </dev/null
 	rate=$(sed -n 's|.*throughput \([0-9.]*\) MB/s.*|\1|p' "$out/stderr" |
 		tail -n 1)
 	kill "$server" 2>/dev/null
 	wait "$server" 2>/dev/null
-	if [ -n "$rate" ]; then
-		record "$1" mooncake "$3" MB/s "$rate"
-	else
-		fail "$1" mooncake "$3" "$out/stderr"
-	fi
+	record_rate "$1" mooncake "$3" "$rate" "$out/stderr"
 }
 
 part_mooncake()
@@ -206,8 +197,8 @@ part_mooncake()
 		skip mooncake "MOONCAKE=$mooncake: not a program"
 		return
 	fi
-	mooncake_seconds=$(awk -v s="$seconds" \
-		'BEGIN { print s < 1 ? 1 : int(s) }')
+	other_seconds=$seconds
+	seconds=$(awk -v s="$seconds" 'BEGIN { print s < 1 ? 1 : int(s) }')
 	for op in $ops; do
 		for c in "tcp $op 64K b32" "tcp $op 1M b32"; do
 			alternate "$c" mooncake_run engine-beside mooncake
@@ -217,6 +208,7 @@ part_mooncake()
 			esac
 		done
 	done
+	seconds=$other_seconds
 }
 
 # --- plots ----------------------------------------------------------------------
