@@ -22,11 +22,7 @@
 #include <stdint.h>
 
 #define FI_RIG_BUF	(4u << 20)
-#ifdef __SANITIZE_THREAD__
-#define FI_RIG_WAIT_MS	60000
-#else
 #define FI_RIG_WAIT_MS	(fi_rig_emulated() ? 60000 : 20000)
-#endif
 
 struct fi_rig {
 	const char *provider;

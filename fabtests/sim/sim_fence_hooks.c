@@ -6,8 +6,8 @@
  * The linker option --wrap makes calls of some functions of prov/rail lead to
  * the functions __wrap_* in this file, which call the original functions. An
  * event is recorded at these calls, and when the simulated network closes an
- * endpoint. So the acceptor compares what an initiator believes with what has
- * happened at the target. Recording has no effect on the simulation.
+ * endpoint. So the acceptor compares the state of an initiator with the events
+ * at the target. Recording has no effect on the simulation.
  */
 #include <inttypes.h>
 #include <stdlib.h>
