@@ -67,6 +67,15 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
 }
 
+/* Returns the target's MC_SLICE_TIMEOUT in seconds. It also limits the time that
+ * unregisterLocalMemory waits for copies of the stand-in driver. With a
+ * sanitizer, a copy of 1 MiB to new memory takes up to 0.3 s on a loaded
+ * machine, and up to 8 of them are in flight. */
+static unsigned int slot_timeout_s(void)
+{
+	return fx_slow() ? 5 * FX_HASTY_S : FX_HASTY_S;
+}
+
 /* --- bytes --------------------------------------------------------------- */
 
 static bool slot_move(struct slot_rig *rig, int op, void *local, uint64_t off,
@@ -431,9 +440,10 @@ static void stopped_initiators(struct slot_rig *rig)
 	}
 	ft_ok(good && slot_near(rig),
 	      "transfers_while_initiators_are_stopped_complete");
-	for (ms = 0; ms < 2500; ms += 50)
-		fx_nap(50000);	/* 2.5 s are enough for the target to withdraw
-				 * the slots of the stopped processes */
+	/* Wait until the target has withdrawn the slots of the stopped
+	 * processes: half a second longer than its MC_SLICE_TIMEOUT. */
+	for (ms = 0; ms < slot_timeout_s() * 1000 + 500; ms += 50)
+		fx_nap(50000);
 	ft_ok(slot_near(rig),
 	      "transfers_after_timeout_of_stopped_initiators_complete");
 	for (i = 0; i < 3; i++)
@@ -452,7 +462,11 @@ static void stopped_initiators(struct slot_rig *rig)
 
 static bool slot_target(struct slot_rig *rig)
 {
-	rig->there = fx_gpu_target(&rig->peer, SLOT_SIZE, FX_HASTY);
+	char option[32];
+
+	snprintf(option, sizeof(option), "MC_SLICE_TIMEOUT=%u",
+		 slot_timeout_s());
+	rig->there = fx_gpu_target(&rig->peer, SLOT_SIZE, option);
 	return rig->there &&
 	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
 }
