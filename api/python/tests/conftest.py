@@ -44,7 +44,7 @@ def stop(process):
         time.sleep(0)
 
 
-def wait_until(condition, seconds=20):
+def wait_until(condition, seconds=60):
     until = time.monotonic() + seconds
     while not (result := condition()) and time.monotonic() < until:
         time.sleep(0.01)
@@ -55,8 +55,17 @@ def pattern(seed, length):
     return bytes((seed * 31 + i * 7) & 255 for i in range(length))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def target():
+    """A target for the tests that neither stop nor kill it."""
+    one = Target()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def own_target():
+    """A target that a test may stop or kill."""
     one = Target()
     yield one
     one.close()

@@ -8,14 +8,7 @@ import threading
 import pytest
 
 import moonrail
-from conftest import Target, pattern, wait_until
-
-
-@pytest.fixture(scope="module")
-def target():
-    one = Target()
-    yield one
-    one.close()
+from conftest import pattern, wait_until
 
 
 @pytest.fixture(scope="module", params=["1", "0"], ids=["local", "rails"])

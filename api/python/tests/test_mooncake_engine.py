@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import Target, pattern
+from conftest import Target, pattern, stop, wait_until
 from mooncake import engine as module
 from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
 
@@ -155,10 +156,10 @@ def test_transfer_sync_notifies_the_target(engine, memory, target):
         target.name, [memory.address] * 2, [target.address] * 2, [3, 3],
         TransferOpcode.Write, notify=TransferNotify("two", "")) == 0
     assert target.show(0, 3) == b"abc"
-    notes, until = "", time.monotonic() + 10
-    while len(notes.split()) < 2 and time.monotonic() < until:
-        notes = " ".join([notes, target.ask("notes")]).strip()
-    assert notes.split() == ["one=text", "two="]
+    notes = []
+    assert wait_until(lambda: notes.extend(target.ask("notes").split())
+                      or len(notes) >= 2)
+    assert notes == ["one=text", "two="]
     assert engine.transfer_sync(target.name, memory.address, target.address, 3,
                                 TransferOpcode.Read) == 0
     with pytest.raises(ValueError, match="opcode: 7"):
@@ -190,12 +191,13 @@ def test_async_batches_end_and_are_freed(engine, memory, target):
     assert status == 1
 
 
-def test_target_that_was_restarted_is_found_again(engine, memory, target):
-    assert engine.transfer_sync_write(target.name, memory.address,
-                                      target.address, 8) == 0
-    target.close()
-    assert engine.transfer_sync_write(target.name, memory.address,
-                                      target.address, 8) == -1
+def test_target_that_was_restarted_is_found_again(engine, memory, own_target):
+    first = own_target
+    assert engine.transfer_sync_write(first.name, memory.address,
+                                      first.address, 8) == 0
+    first.close()
+    assert engine.transfer_sync_write(first.name, memory.address,
+                                      first.address, 8) == -1
     second = Target()
     try:
         memory.fill(0, b"new peer")
@@ -206,11 +208,11 @@ def test_target_that_was_restarted_is_found_again(engine, memory, target):
         second.close()
 
 
-def test_batches_of_a_killed_target_fail(engine, memory, target):
+def test_batches_of_a_killed_target_fail(engine, memory, own_target):
     ids = [engine.batch_transfer_async_write(
-        target.name, [memory.address] * 4, [target.address] * 4, [1 << 20] * 4)
+        own_target.name, [memory.address] * 4, [own_target.address] * 4, [1 << 20] * 4)
         for _ in range(20)]
-    target.close()
+    own_target.close()
     assert engine.get_batch_transfer_status(ids) == -1
     assert all(engine.transfer_check_status(one) == -1 for one in ids)
 
@@ -298,25 +300,33 @@ def test_threads_share_an_engine(engine, memory, target):
     assert not wrong
 
 
-def test_waiting_releases_the_gil(engine, memory, target):
-    counted = [0]
-    stop = threading.Event()
+def test_waiting_releases_the_gil(monkeypatch, own_target):
+    """Only the second thread can end the wait: it continues the stopped target, and needs
+    the GIL for that. A wait with the GIL ends after MC_SLICE_TIMEOUT."""
+    monkeypatch.setenv("MOONRAIL_LOCAL", "0")
+    monkeypatch.setenv("MC_SLICE_TIMEOUT", "30")
+    engine = TransferEngine()
+    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+    memory = Memory(engine)
+    there = own_target.name, memory.address, own_target.address
 
-    def count():
-        while not stop.is_set():
-            counted[0] += 1
-            time.sleep(0)
+    def go_on():
+        time.sleep(0.2)         # until the first thread waits
+        os.kill(own_target.process.pid, signal.SIGCONT)
 
-    thread = threading.Thread(target=count)
-    thread.start()
-    before = counted[0]
-    for _ in range(20):
-        assert engine.transfer_sync_write(target.name, memory.address,
-                                          target.address, 4 << 20) == 0
-    after = counted[0]
-    stop.set()
-    thread.join()
-    assert after - before >= 20
+    def wait_for_batch(*args):
+        return engine.get_batch_transfer_status(
+            [engine.transfer_submit_write(*args)])
+
+    for call in (wait_for_batch, engine.transfer_sync_write):
+        assert engine.transfer_sync_write(*there, 8) == 0
+        stop(own_target.process)
+        thread = threading.Thread(target=go_on)
+        start = time.monotonic()
+        thread.start()
+        assert call(*there, 4 << 20) == 0
+        assert time.monotonic() - start < 30
+        thread.join()
 
 
 def test_child_of_fork_gets_errors_and_the_parent_goes_on(engine, memory, target):
@@ -332,7 +342,7 @@ def test_child_of_fork_gets_errors_and_the_parent_goes_on(engine, memory, target
                                       target.address, 8) == 0
 
 
-def test_interrupt_ends_a_wait(engine, target):
+def test_interrupt_ends_a_wait(own_target):
     program = """
 import os
 os.environ["MOONRAIL_LOCAL"] = "0"
@@ -345,8 +355,8 @@ engine.register_memory(ctypes.addressof(memory), 1 << 20)
 name, address, pid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 assert engine.transfer_sync_write(name, ctypes.addressof(memory), address, 8) == 0
 os.kill(pid, signal.SIGSTOP)
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     for _ in range(64):
         engine.transfer_sync_write(name, ctypes.addressof(memory), address, 1 << 20)
     sys.exit("not interrupted")
@@ -355,9 +365,9 @@ except KeyboardInterrupt:
 finally:
     os.kill(pid, signal.SIGCONT)
 """
-    out = subprocess.run([sys.executable, "-c", program, target.name,
-                          str(target.address), str(target.process.pid)],
-                         capture_output=True, text=True, timeout=60, check=False)
+    out = subprocess.run([sys.executable, "-c", program, own_target.name,
+                          str(own_target.address), str(own_target.process.pid)],
+                         capture_output=True, text=True, timeout=120, check=False)
     assert (out.stdout, out.returncode) == ("interrupted\n", 0), out.stderr
     assert out.returncode == 0
 
@@ -376,5 +386,5 @@ for _ in range(10):
 """
     out = subprocess.run([sys.executable, "-c", program, target.name,
                           str(target.address)], capture_output=True, text=True,
-                         timeout=60, check=False)
+                         timeout=120, check=False)
     assert out.returncode == 0, out.stderr

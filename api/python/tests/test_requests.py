@@ -15,14 +15,6 @@ from conftest import Target, pattern, stop, wait_until
 SIZE = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def target():
-    """A target for the tests that do not stop it."""
-    one = Target()
-    yield one
-    one.close()
-
-
 @pytest.fixture(scope="module", params=["1", "0"], ids=["local", "rails"])
 def engine(request):
     """An engine that copies inside this host, and one whose bytes go over the rails."""
@@ -32,9 +24,10 @@ def engine(request):
 
 
 @pytest.fixture
-def rails_only():
+def rails_only(request):
+    """An engine whose bytes go over the rails. The parameter adds settings."""
     with moonrail.Engine(name="127.0.0.1", settings={
-            "MOONRAIL_LOCAL": "0", "MC_SLICE_TIMEOUT": "3"}) as one:
+            "MOONRAIL_LOCAL": "0", **getattr(request, "param", {})}) as one:
         yield one
 
 
@@ -134,17 +127,20 @@ def test_signal_interrupts_a_blocking_write(stopped):
     peer, memory, there = stopped
     old = signal.signal(signal.SIGALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(Alarm):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
             peer.write(memory, there)
         with peer.prepare_write([(memory, there)]) as prepared:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
             with pytest.raises(Alarm):
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
                 prepared.run()
     finally:
         signal.signal(signal.SIGALRM, old)
 
 
+# The close waits until the write has ended, at most MC_SLICE_TIMEOUT.
+@pytest.mark.parametrize("rails_only", [{"MC_SLICE_TIMEOUT": "3"}], indirect=True,
+                         ids=["rails"])
 def test_close_ends_a_blocking_write(stopped):
     peer, memory, there = stopped
     failed = []
