@@ -68,6 +68,38 @@ func heldWrite(t *testing.T, engine *Engine, there *target) (*Memory, *Transfer,
 	return memory, transfer, peer
 }
 
+// watched is a context that closes asked when a call begins to wait for the context's end,
+// that is, after the submission.
+type watched struct {
+	context.Context
+	once  *sync.Once
+	asked chan struct{}
+}
+
+func newWatched(ctx context.Context) watched {
+	return watched{ctx, new(sync.Once), make(chan struct{})}
+}
+
+func (w watched) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.asked) })
+	return w.Context.Done()
+}
+
+// submitWithDeadline submits a transfer whose context ends soon. On a slow machine, a
+// context may end before the submission; the next one then has twice the time.
+func submitWithDeadline(t *testing.T, submit func(context.Context) (*Transfer, error)) *Transfer {
+	t.Helper()
+	for limit := 100 * time.Millisecond; ; limit *= 2 {
+		ctx, cancel := context.WithTimeout(background, limit)
+		t.Cleanup(cancel)
+		transfer, err := submit(ctx)
+		if err != context.DeadlineExceeded || limit > time.Minute {
+			must(t, err)
+			return transfer
+		}
+	}
+}
+
 // record returns the error record of an error.
 func record(t *testing.T, err error) *Error {
 	t.Helper()
@@ -77,7 +109,7 @@ func record(t *testing.T, err error) *Error {
 }
 
 func TestWriteAndReadMoveTheBytes(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	for _, settings := range []map[string]string{nil, railsOnly} {
 		engine := newEngine(t, settings)
 		memory := alloc(t, engine, pattern(5, 65536))
@@ -110,7 +142,7 @@ func TestWriteAndReadMoveTheBytes(t *testing.T) {
 }
 
 func TestGoBytesAreCopied(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, nil)
 	peer := open(t, engine, there.name)
 	content := pattern(2, 3<<20+5)
@@ -159,8 +191,14 @@ func TestContextEndsABlockingWrite(t *testing.T) {
 	want(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled),
 		"deadline: %v", err)
 	ctx, cancel = context.WithCancel(background)
-	time.AfterFunc(50*time.Millisecond, cancel)
-	_, err = peer.Read(ctx, memory.All(), there.address)
+	defer cancel()
+	waiting := newWatched(ctx)
+	go func() {
+		<-waiting.asked
+		time.Sleep(50 * time.Millisecond)
+		cancel()
+	}()
+	_, err = peer.Read(waiting, memory.All(), there.address)
 	want(t, err != nil && record(t, err).Code > 0, "cancel: %v", err)
 	_, err = peer.Write(ctx, memory.All(), there.address)
 	want(t, err == context.Canceled, "canceled before: %v", err)
@@ -198,7 +236,8 @@ func TestWaitEndsWithItsContextAndTheTransferGoesOn(t *testing.T) {
 
 func TestCanceledTransferEndsWithItsRecord(t *testing.T) {
 	there := startTarget(t)
-	engine := newEngine(t, railsOnly)
+	// The target answers the fence when it runs again.
+	engine := newEngine(t, map[string]string{"MOONRAIL_LOCAL": "0", "MOONRAIL_FENCE_MS": "30000"})
 	memory, transfer, _ := heldWrite(t, engine, there)
 	transfer.Cancel()
 	there.signal(syscall.SIGCONT)
@@ -214,11 +253,9 @@ func TestDeadlineOfSubmitEndsTheTransfer(t *testing.T) {
 	there := startTarget(t)
 	engine := newEngine(t, railsOnly)
 	memory, first, peer := heldWrite(t, engine, there)
-	ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
-	defer cancel()
-	second, err := engine.NewBatch().Write(peer, memory.All(), there.address).Submit(ctx)
-	must(t, err)
-	_, err = second.Wait(background)
+	second := submitWithDeadline(t, engine.NewBatch().
+		Write(peer, memory.All(), there.address).Submit)
+	_, err := second.Wait(background)
 	e := record(t, err)
 	want(t, e.Code == TimedOut && errors.Is(err, context.DeadlineExceeded), "%v", e)
 	want(t, e.Unfenced() == (e.Status == StatusTimeout), "%v", e)
@@ -256,7 +293,7 @@ func TestWriteToAKilledPeerFailsWithItsRecord(t *testing.T) {
 }
 
 func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, nil)
 	other := newEngine(t, nil)
 	memory := alloc(t, engine, pattern(1, 4096))
@@ -299,7 +336,7 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 }
 
 func TestPiecesAndAtomicsAreExecuted(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, nil)
 	memory, err := engine.AllocAt(8192, "cpu:0", Private|SmallPages)
 	must(t, err)
@@ -337,7 +374,7 @@ func TestPiecesAndAtomicsAreExecuted(t *testing.T) {
 }
 
 func TestNotificationsArriveAfterTheirBytes(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, nil)
 	memory := alloc(t, engine, pattern(7, 4096))
 	peer := open(t, engine, there.name)
@@ -364,7 +401,7 @@ func TestNotificationsArriveAfterTheirBytes(t *testing.T) {
 }
 
 func TestPagesOfCanceledBatchesCanBeReusedAtOnce(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, railsOnly)
 	peer := open(t, engine, there.name)
 	const part = 1 << 20
@@ -423,7 +460,7 @@ func TestCloseEndsTheWaitsOfOthers(t *testing.T) {
 }
 
 func TestGoroutinesShareAnEngine(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, nil)
 	peer := open(t, engine, there.name)
 	var group sync.WaitGroup
@@ -458,7 +495,7 @@ func TestGoroutinesShareAnEngine(t *testing.T) {
 }
 
 func TestInformationIsAvailable(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine, err := New(Options{Name: "127.0.0.1", Transports: []string{"tcp"}})
 	must(t, err)
 	defer engine.Close()
@@ -528,7 +565,7 @@ func TestLogLinesReachTheFunction(t *testing.T) {
 }
 
 func TestDescriptorsDoNotLeak(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		must(t, err)

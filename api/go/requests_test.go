@@ -26,7 +26,7 @@ func moves(m *Memory, there *target, count int) []Move {
 }
 
 func TestRangesOfBothSidesAreConcatenated(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	for _, settings := range []map[string]string{local, railsOnly} {
 		engine := newEngine(t, settings)
 		content := pattern(3, 300000)
@@ -69,7 +69,7 @@ func TestDeadlineEndsAWriteOfPieces(t *testing.T) {
 }
 
 func TestCookiesReturnWithTheResults(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, local)
 	memory := alloc(t, engine, pattern(1, 4096))
 	peer := open(t, engine, there.name)
@@ -133,7 +133,7 @@ func TestFirstEndedTransferIsFound(t *testing.T) {
 }
 
 func TestEndedBatchesAreUsedAgain(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, local)
 	memory := alloc(t, engine, pattern(1, 4096))
 	peer := open(t, engine, there.name)
@@ -158,7 +158,7 @@ func TestEndedBatchesAreUsedAgain(t *testing.T) {
 
 func TestPreparedPiecesAreSubmittedManyTimes(t *testing.T) {
 	const count = 1000
-	there := startTarget(t)
+	there := sharedTarget(t)
 	for _, settings := range []map[string]string{local, railsOnly} {
 		engine := newEngine(t, settings)
 		content := pattern(7, count*128)
@@ -227,16 +227,15 @@ func TestDeadlineEndsAPreparedWrite(t *testing.T) {
 	must(t, err)
 	there.stop()
 	defer there.signal(syscall.SIGCONT)
-	ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
-	defer cancel()
-	transfer, err := prepared.SubmitAll(ctx, 0)
-	must(t, err)
+	transfer := submitWithDeadline(t, func(ctx context.Context) (*Transfer, error) {
+		return prepared.SubmitAll(ctx, 0)
+	})
 	_, err = transfer.Wait(background)
 	want(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
 }
 
 func TestBinaryNotificationsCarryAnyBytes(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	engine := newEngine(t, local)
 	peer := open(t, engine, there.name)
 	must(t, peer.NotifyBytes("all", []byte{0, 255, 7, 0}))
@@ -263,7 +262,7 @@ func TestBinaryNotificationsCarryAnyBytes(t *testing.T) {
 }
 
 func TestLabelsFindTheMemoryOfAPeer(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	peer := open(t, newEngine(t, local), there.name)
 	found, err := peer.Find("layer 1")
 	must(t, err)
@@ -321,7 +320,7 @@ func TestPartOfMemoryIsRegisteredAndClosed(t *testing.T) {
 }
 
 func TestUnregisteredMemoryIsMoved(t *testing.T) {
-	there := startTarget(t)
+	there := sharedTarget(t)
 	for _, settings := range []map[string]string{local, railsOnly} {
 		engine := newEngine(t, settings)
 		must(t, engine.WarmUp(there.name))

@@ -29,7 +29,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	if shared != nil {
+		shared.kill()
+	}
+	os.Exit(status)
 }
 
 // targetMain is the main function of the second process, which executes the
@@ -96,7 +100,30 @@ type target struct {
 	address uint64
 }
 
+// shared is the target of the tests that neither stop nor kill it.
+var shared *target
+
+// sharedTarget returns the target of the tests that neither stop nor kill it. Its memory is
+// zero.
+func sharedTarget(t *testing.T) *target {
+	t.Helper()
+	if shared == nil {
+		shared = launchTarget(t)
+	}
+	shared.t = t
+	shared.ask("fill", 0, targetSize, 0)
+	return shared
+}
+
+// startTarget starts a target that the test may stop or kill.
 func startTarget(t *testing.T) *target {
+	t.Helper()
+	one := launchTarget(t)
+	t.Cleanup(one.kill)
+	return one
+}
+
+func launchTarget(t *testing.T) *target {
 	t.Helper()
 	process := exec.Command(os.Args[0])
 	process.Env = append(os.Environ(), childName+"=1")
@@ -108,7 +135,6 @@ func startTarget(t *testing.T) *target {
 	must(t, process.Start())
 	one := &target{t: t, process: process, input: input, output: bufio.NewScanner(output)}
 	one.output.Buffer(nil, 16<<20)
-	t.Cleanup(one.kill)
 	_, err = fmt.Sscan(one.answer(), &one.name, &one.address)
 	must(t, err)
 	return one
