@@ -2,8 +2,11 @@
 //! Each test has a second process.
 mod common;
 
+use std::future::Future;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::pin::Pin;
+use std::sync::{mpsc, Arc, Mutex};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
@@ -137,7 +140,12 @@ fn dropped_transfer_releases_its_memory_at_its_end() {
 #[test]
 fn canceled_transfer_ends_with_its_record() {
     let target = Target::start();
-    let engine = rails_only();
+    // The target answers the fence when it runs again.
+    let engine = Engine::builder("127.0.0.1")
+        .setting("MOONRAIL_LOCAL", "0")
+        .setting("MOONRAIL_FENCE_MS", "30000")
+        .build()
+        .unwrap();
     let (_memory, transfer, _) = held_write(&engine, &target);
     assert!(transfer.wait_timeout(Duration::from_millis(50)).is_none());
     assert!(!transfer.is_done());
@@ -306,6 +314,22 @@ fn notifications_arrive_after_their_bytes() {
     assert!(engine.notifications().is_empty());
 }
 
+/// A future of a transfer that sends a message after each poll.
+struct Reported<'a> {
+    transfer: &'a Transfer,
+    polled: mpsc::Sender<()>,
+}
+
+impl Future for Reported<'_> {
+    type Output = moonrail::Result<u64>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<Self::Output> {
+        let state = Pin::new(&mut self.transfer).poll(context);
+        let _ = self.polled.send(());
+        state
+    }
+}
+
 #[test]
 fn transfers_are_futures() {
     let target = Target::start();
@@ -326,13 +350,15 @@ fn transfers_are_futures() {
     let same = transfer.clone();
     // Two tasks wait for the same transfer.
     let other = thread::spawn(move || block_on(&*same).0);
+    let (polled, polls_begin) = mpsc::channel();
     let release = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(100));
+        polls_begin.recv().unwrap();
         target.go_on();
         target
     });
     let ((), polls) = block_on(async {
-        assert_eq!((&*transfer).await.unwrap(), SIZE as u64);
+        let held = Reported { transfer: &transfer, polled };
+        assert_eq!(held.await.unwrap(), SIZE as u64);
         for read in reads {
             assert_eq!(read.await.unwrap(), 1 << 16);
         }
