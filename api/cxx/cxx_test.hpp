@@ -4,10 +4,12 @@
 
 /* Code that the tests of the C++ headers share: checks, the second process, and
  * the loop over the test cases. */
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <thread>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +70,20 @@ struct child {
 
 	~child() { end(); }
 };
+
+/* Calls condition() until it returns true, for at most a minute. Returns its
+ * last result. */
+template <class F> bool wait_until(F condition)
+{
+	auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+
+	while (!condition()) {
+		if (std::chrono::steady_clock::now() > end)
+			return false;
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	}
+	return true;
+}
 
 /* A test case. The argument of run() is the name of the target's segment. */
 struct test_case {

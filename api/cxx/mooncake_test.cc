@@ -346,7 +346,7 @@ static void batch_status_follows_the_task(const std::string &)
 	TransferEngine e;
 	TransferStatus task = {}, batch = {};
 
-	setenv("MC_SLICE_TIMEOUT", "1", 1);
+	setenv("MC_SLICE_TIMEOUT", "3", 1);
 	CHECK(e.init(P2PHANDSHAKE, HERE) == 0);
 	unsetenv("MC_SLICE_TIMEOUT");
 	CHECK(e.installTransport("tcp", nullptr));
@@ -396,20 +396,20 @@ static void notification_follows_its_bytes(const std::string &)
 		      .IsInvalidArgument());
 	CHECK(e.submitTransferWithNotify(batch, list, { "done", "4096" }).ok());
 	CHECK(wait_task(e, batch, 0) == TransferStatusEnum::COMPLETED);
-	for (int i = 0; i < 2000 && all.empty(); i++) {
+	CHECK(wait_until([&] {
 		there.engine.getNotifies(all);
-		std::this_thread::sleep_for(1ms);
-	}
+		return !all.empty();
+	}));
 	CHECK(from.bytes == to.bytes);
 	CHECK(e.sendNotifyByID(s, { "second", "" }) == 0);
 	CHECK(e.sendNotifyByID(s, { "a", { '\0' } }) == ERR_INVALID_ARGUMENT);
 	CHECK(e.sendNotifyByName(there.engine.getLocalIpAndPort(),
 				 { "third", "x" }) == 0);
 	CHECK(e.sendNotifyByName("127.0.0.1:1", { "n", "x" }) < 0);
-	for (int i = 0; i < 2000 && all.size() < 3; i++) {
+	CHECK(wait_until([&] {
 		there.engine.getMetadata()->getNotifies(all);
-		std::this_thread::sleep_for(1ms);
-	}
+		return all.size() >= 3;
+	}));
 	CHECK(all.size() == 3 && all[0].name == "done" &&
 	      all[0].notify_msg == "4096" && all[1].name == "second" &&
 	      all[2].name == "third");
@@ -632,7 +632,8 @@ static void helpers_work(const std::string &)
 	CHECK(!isValidIpV6("10.0.0.1") && !isValidIpV6("fe80::1%e0:5"));
 	CHECK(getPortFromString("70000", 3) == 3);
 	CHECK(!parseFromString<int>("1x") && *parseFromString<int>("-1") == -1);
-	CHECK(getCurrentTimeInMilli() >= getCurrentTimeInNano() / 1000000 - 1000);
+	std::int64_t ns = getCurrentTimeInNano();
+	CHECK(getCurrentTimeInMilli() >= ns / 1000000 - 1000);
 	CHECK(getCurrentDateTime().size() == 26 && !getHostname().empty());
 	char bytes[8];
 	CHECK(overlap(bytes, 4, bytes + 3, 1));

@@ -111,11 +111,11 @@ static void notification_follows_its_bytes(const std::string &)
 	CHECK(t.get() == 4096);
 	s.notify("second", "");
 	std::vector<moonrail::notification> all;
-	for (int i = 0; i < 1000 && all.size() < 2; i++) {
+	CHECK(wait_until([&] {
 		for (auto &one : other.notifications())
 			all.push_back(one);
-		std::this_thread::sleep_for(1ms);
-	}
+		return all.size() >= 2;
+	}));
 	CHECK(all.size() == 2 && all[0].name == "done" &&
 	      all[0].text == "4096" && all[1].name == "second");
 	CHECK(bytes == room);
@@ -306,7 +306,7 @@ static void cookies_return_and_batches_are_used_again(const std::string &name)
 	b.write(s, m.data(), there, 20).read(s, m.data(), there, 30).cookie(3);
 	auto t = b.submit();
 	id = t.id();
-	CHECK(t.get() == 60 && t.wait_task_for(2, 1s));
+	CHECK(t.get() == 60 && t.wait_task_for(2, 20s));
 	auto tasks = t.tasks();
 	CHECK(tasks.size() == 3 && tasks[0].cookie == UINT64_MAX &&
 	      tasks[1].cookie == 0 && tasks[2].cookie == 3);
@@ -400,11 +400,11 @@ static void binary_notifications_carry_any_bytes(const std::string &)
 	s.notify_bytes("all", data, sizeof(data));
 	for (int i = 0; i < 100; i++)
 		s.notify_bytes(std::to_string(i), nullptr, 0);
-	for (int i = 0; i < 1000 && all.size() < 101; i++) {
+	CHECK(wait_until([&] {
 		for (auto &one : other.binary_notifications())
 			all.push_back(one);
-		std::this_thread::sleep_for(1ms);
-	}
+		return all.size() >= 101;
+	}));
 	CHECK(all.size() == 101 && all[0].name == "all" &&
 	      all[0].data == std::vector<unsigned char>(data, data + 4));
 	CHECK(all[100].name == "99" && all[100].data.empty());
@@ -425,7 +425,7 @@ static void descriptors_and_statistics_are_available(const std::string &name)
 	auto fresh = moonrail::segment::open_fresh(e, name);
 	CHECK(!fresh.paths().empty() && !fresh.paths("cpu:0").empty());
 	CHECK(fresh.stats().name[0]);
-	fresh.flush(1s);
+	fresh.flush(20s);
 	e.warm_up(name);
 	e.sync();
 	CHECK(e.settings().find("MC_SLICE_TIMEOUT=") != std::string::npos);
