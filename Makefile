@@ -322,13 +322,15 @@ stress: lib $(STRESS_FILES)
 	@for t in $(STRESS_FILES); do SRC='$(SRCDIR)' BUILD='$(B)' \
 		$(sanitized) $$t $(STRESS_ON) '$(STRESS)' || exit 1; done
 
-# Runs the libfabric provider in a simulated world for SIM_PROV simulated seconds,
-# and the data plane for SIM simulated seconds, with faults from the SEED.
+# Runs the data plane in a simulated world for a minute without faults, with few
+# places for connections. Then runs the libfabric provider for SIM_PROV simulated
+# seconds, and the data plane for SIM simulated seconds, with faults from the SEED.
 SIM = 3600
 SIM_PROV = 300
 SEED = 1
 SIMULATE_OPTIONS =
 simulate: with-tests $(SIM_FI) $(SIMULATE)
+	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim=60 --faults=0 --places=4
 	@$(sanitized) $(SIMULATE) --world=fi --seed='$(SEED)' --sim='$(SIM_PROV)'
 	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim='$(SIM)' \
 		$(SIMULATE_OPTIONS)

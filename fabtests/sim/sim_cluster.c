@@ -332,18 +332,22 @@ bool sim_cluster_close(uint64_t until_ns)
 
 /* --- begin and end --- */
 
-static const char *const cluster_options[] = {
-	"MOONRAIL_PROVIDER=sim",
-	"MC_SLICE_SIZE=4096",
-	"MC_SLICE_TIMEOUT=5",
-	"MOONRAIL_FENCE_MS=500",
-	"MOONRAIL_SPIN_US=2",
-};
-
 const char *const *sim_cluster_options(size_t *n)
 {
-	*n = sizeof(cluster_options) / sizeof(cluster_options[0]);
-	return cluster_options;
+	static char places[32];
+	static const char *const options[] = {
+		"MOONRAIL_PROVIDER=sim",
+		"MC_SLICE_SIZE=4096",
+		"MC_SLICE_TIMEOUT=5",
+		"MOONRAIL_FENCE_MS=500",
+		"MOONRAIL_SPIN_US=2",
+		places,
+	};
+
+	snprintf(places, sizeof(places), "MC_MAX_EP_PER_CTX=%u",
+		 cluster.conf->places);
+	*n = sizeof(options) / sizeof(options[0]) - !cluster.conf->places;
+	return options;
 }
 
 static void cluster_settings(void)

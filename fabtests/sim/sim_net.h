@@ -123,7 +123,8 @@ void sim_net_end(void);
 /*
  * Makes libfabric find the provider: sets FI_PROVIDER_PATH and FI_PROVIDER in
  * the environment. `folder` contains libsim-fi.so; NULL means the folder "sim"
- * next to the program. Called once, before the first call of libfabric.
+ * next to the program. If the file cannot be read, the simulation fails. Called
+ * once, before the first call of libfabric.
  */
 void sim_net_provider(const char *folder);
 
@@ -212,6 +213,9 @@ struct sim_net_stats {
 	uint64_t completions, errors; /* completions reported so far, and those
 				       * among them that are errors */
 	uint64_t connects;	      /* connections made so far */
+	uint32_t started_max;	      /* largest number of connections that one
+				       * endpoint has started and not closed at
+				       * the same time, so far */
 	uint64_t late;		      /* packets of writes that landed after
 				       * their operation had ended, so far */
 	uint64_t refused;	      /* operations refused so far because of

@@ -7,6 +7,7 @@
  *
  *	simulate [--world=rail|fi] [--seed=N] [--sim=SECONDS] [--hosts=N]
  *		[--rails=N] [--workers=N] [--rate=N] [--faults=N] [--errors=N]
+ *		[--places=N]
  *		[--nic=tcp|verbs] [--without=LIST] [--only=LIST] [--trace=FILE]
  *		[--svg=FILE] [--fences=FILE] [--here] [--break=EVENT] [--list]
  */
@@ -44,6 +45,10 @@
 #define SIMULATE_SETTLE_NS	(10 * SIM_SEC)
 /* maximum of conf.close_ns, which the seed chooses */
 #define SIMULATE_CLOSE_EP_NS	(50 * SIM_MS)
+/* The seed chooses a small MC_MAX_EP_PER_CTX for half of the simulations, so
+ * that connections are evicted: from SIMULATE_PLACES to
+ * 2 * SIMULATE_PLACES - 1. */
+#define SIMULATE_PLACES		4
 /* time within which all data planes must close, ns */
 #define SIMULATE_CLOSE_NS	(300 * SIM_SEC)
 
@@ -74,6 +79,10 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 		sim_net_conf_tcp(net);
 	net->error_ppm = o->errors;
 	net->close_ns = sim_rng_below(&rng, SIMULATE_CLOSE_EP_NS);
+	conf->places = o->places;
+	if (!o->places && sim_rng_below(&rng, 2))
+		conf->places = SIMULATE_PLACES +
+			       (uint32_t)sim_rng_below(&rng, SIMULATE_PLACES);
 }
 
 /* Checks that the processes have closed all objects of the provider. Hosts on
@@ -93,6 +102,27 @@ static void run_check_leaks(void)
 				  i, s.domains, s.endpoints, s.mrs, s.queues,
 				  s.avs);
 	}
+}
+
+/*
+ * Checks that no endpoint has had more connections than MC_MAX_EP_PER_CTX
+ * allows: each data plane has one tx lane per rail, which has one endpoint at a
+ * time. Connections of verbs devices cannot be closed one by one, so there the
+ * limit is exceeded by one before the lane is replaced. With faults the number
+ * is not checked: an attempt to connect that takes long loses its place, but
+ * the provider continues it.
+ */
+static void run_check_connections(const struct simulate_options *o,
+				  const struct sim_conf *conf)
+{
+	struct sim_net_stats s;
+
+	if (!conf->places || o->faults || o->errors)
+		return;
+	sim_net_stats_get(SIM_NO_HOST, &s);
+	if (s.started_max > conf->places + conf->verbs)
+		sim_found("an endpoint has had %u connections at the same time, and MC_MAX_EP_PER_CTX is %u",
+			  s.started_max, conf->places);
 }
 
 static void run_print(const struct simulate_options *o,
@@ -210,6 +240,7 @@ void simulate_run(const struct simulate_options *o)
 			  (unsigned int)(SIMULATE_CLOSE_NS / SIM_SEC));
 	o->world->verify();
 	run_check_leaks();
+	run_check_connections(o, &conf);
 	simulate_timeline_end();
 	run_print(o, &conf, run_clock() - start);
 	sim_fence_hooks_end();
@@ -329,6 +360,8 @@ static void options_parse(struct simulate_options *o, int argc, char **argv)
 			o->faults = (uint32_t)x;
 		else if (option_number(argv[i], "--errors", 0, 1000000, &x))
 			o->errors = (uint32_t)x;
+		else if (option_number(argv[i], "--places", 0, 65536, &x))
+			o->places = (uint32_t)x;
 		else if (!strncmp(argv[i], "--only=", 7)) {
 			memset(o->left_out, true, sizeof(o->left_out));
 			option_list(argv[i], argv[i] + 7, o->left_out, false);

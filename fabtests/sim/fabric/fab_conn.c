@@ -118,13 +118,33 @@ static struct fab_side *conn_crossing(const struct fab_ep *ep,
 	return &s->conn->side[1];
 }
 
+/* Counts the connections that the endpoint has started and not closed. */
+static void conn_count(const struct fab_ep *ep)
+{
+	const struct fab_side *s;
+	uint32_t n = 0;
+
+	tei_list_foreach (s, &ep->sides, struct fab_side, link)
+		n += s->started && !s->shut;
+	if (n > fab_net->stats.started_max)
+		fab_net->stats.started_max = n;
+}
+
+/* Makes the endpoint's side of a connection that the endpoint starts. */
+static void conn_attach_started(struct fab_side *s, struct fab_ep *ep)
+{
+	s->started = true;
+	conn_attach(s, ep, FAB_SIDE_CONNECTING);
+	conn_count(ep);
+}
+
 struct fab_side *fab_conn_start(struct fab_ep *ep, const struct fab_addr *to)
 {
 	struct fab_side *s = conn_crossing(ep, to);
 	struct fab_conn *c;
 
 	if (s) {
-		conn_attach(s, ep, FAB_SIDE_CONNECTING);
+		conn_attach_started(s, ep);
 		return s;
 	}
 	c = fab_alloc(sizeof(*c));
@@ -135,7 +155,7 @@ struct fab_side *fab_conn_start(struct fab_ep *ep, const struct fab_addr *to)
 	conn_side_init(c, 0);
 	conn_side_init(c, 1);
 	tei_list_add_tail(&fab_net->conns, &c->link);
-	conn_attach(&c->side[0], ep, FAB_SIDE_CONNECTING);
+	conn_attach_started(&c->side[0], ep);
 	conn_trace("connect", &c->side[0], 0);
 	c->attempt =
 		sim_at(sim_now() + fab_net->conf.connect_ns, conn_give_up, c);

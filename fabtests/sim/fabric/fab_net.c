@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The network: its NICs and paths, and the list of all libfabric objects. */
 
+#include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -370,7 +371,7 @@ void sim_net_path_block(struct sim_net_nic from, struct sim_net_nic to,
 
 void sim_net_provider(const char *folder)
 {
-	char self[PATH_MAX], path[PATH_MAX + 8];
+	char self[PATH_MAX], path[PATH_MAX + 8], file[PATH_MAX + 32];
 	ssize_t n;
 
 	if (!folder) {
@@ -381,6 +382,10 @@ void sim_net_provider(const char *folder)
 		snprintf(path, sizeof(path), "%s/sim", dirname(self));
 		folder = path;
 	}
+	snprintf(file, sizeof(file), "%s/libsim-fi.so", folder);
+	if (access(file, R_OK))
+		sim_fail("network: %s: %s; make builds it", file,
+			 strerror(errno));
 	setenv("FI_PROVIDER_PATH", folder, 1);
 	setenv("FI_PROVIDER", "sim", 1);
 }
