@@ -471,7 +471,6 @@ ALONE_TESTS += \
 	ft_faults \
 	ft_fi_shares \
 	ft_links \
-	ft_many \
 	ft_routes \
 	# EOL
 
@@ -481,6 +480,7 @@ LONG_TESTS += \
 	bench_test \
 	ft_go \
 	ft_info \
+	ft_many \
 	ft_python \
 	ft_submit \
 	ft_zookeeper \
