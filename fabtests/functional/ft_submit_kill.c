@@ -297,7 +297,7 @@ static void near_calls(struct submit_rig *rig, bool met)
 {
 	static char text[] = "x";
 	struct notify_msg note = { text, text };
-	uint64_t soon = ft_now_ns() + fx_soon_ms(5000) * 1000000ULL;
+	uint64_t soon;
 	const char *how = met ? "met" : "never_met";
 	static struct kill_near n;
 	struct te_error err = { 0 };
@@ -308,6 +308,7 @@ static void near_calls(struct submit_rig *rig, bool met)
 		ft_ok(fx_submit(n.engine, &n.add, NULL) == STATUS_COMPLETED,
 		      "a_process_lives_%s", rig->way);
 	fx_peer_kill(&n.target);
+	soon = ft_now_ns() + fx_soon_ms(5000) * 1000000ULL;
 	ft_ok(near_import(&n) == -202, "blob_of_a_killed_target_is_202_%s_%s",
 	      how, rig->way);
 	ft_ok(fx_submit(n.engine, &n.add, &err) == STATUS_FAILED &&

@@ -39,6 +39,33 @@ static bool deadline_records(struct fx_job *job)
 	return true;
 }
 
+/* Submits the request in a new batch whose deadline is in DEADLINE_MS, and sets
+ * *at to that time. On a slow machine, the deadline may pass before the
+ * submission; the next batch then has twice the time. Returns true on
+ * success. */
+static bool deadline_submit(struct wait_rig *rig, struct fx_job *job,
+			    struct transfer_request *req, bool before,
+			    uint64_t *at)
+{
+	unsigned int ms;
+	int ret;
+
+	for (ms = DEADLINE_MS; ms < FX_LONG_MS; ms *= 2) {
+		*at = deadline_in(ms);
+		job->id = allocateBatchID(rig->engine, 2);
+		if (before && te_batch_deadline(rig->engine, job->id, *at))
+			return false;
+		ret = submitTransfer(rig->engine, job->id, req, 1);
+		if (!before)
+			return !ret && !te_batch_deadline(rig->engine, job->id,
+							  *at);
+		if (ret != TE_TIMED_OUT)
+			return !ret;
+		freeBatchID(rig->engine, job->id);
+	}
+	return false;
+}
+
 /* Submits tasks to a stopped target. The deadline must end them, and they must
  * not end before it. If `before` is true, the deadline is set before the
  * submission, otherwise after it. */
@@ -49,7 +76,7 @@ static void deadline_stopped(struct wait_rig *rig, bool before)
 			      .op = OPCODE_READ, .local = rig->mem.p,
 			      .remote = rig->target.mem.addr,
 			      .len = FX_MIB, .block = FX_MIB };
-	uint64_t at = deadline_in(DEADLINE_MS), from;
+	uint64_t at, from;
 	struct transfer_request req = {
 		.opcode = OPCODE_READ, .source = rig->mem.p,
 		.target_id = rig->seg, .target_offset = rig->target.mem.addr,
@@ -60,13 +87,12 @@ static void deadline_stopped(struct wait_rig *rig, bool before)
 
 	fx_peer_pause(&rig->target);
 	job.tasks = 1;
-	job.id = allocateBatchID(rig->engine, 2);
-	good = (!before || !te_batch_deadline(rig->engine, job.id, at)) &&
-	       !submitTransfer(rig->engine, job.id, &req, 1) &&
-	       (before || !te_batch_deadline(rig->engine, job.id, at));
+	good = deadline_submit(rig, &job, &req, before, &at);
 	from = ft_now_ns();
 	ret = te_wait_batch(rig->engine, job.id,
-			    (DEADLINE_MS + wait_end_ms()) * WAIT_MS, &st);
+			    at > from ? (int64_t)((at - from) / 1000) +
+						wait_end_ms() * WAIT_MS :
+					wait_end_ms() * WAIT_MS, &st);
 	ft_diag("batch status %d after %llu ms", st.status,
 		(unsigned long long)((ft_now_ns() - from) / 1000000));
 	ft_ok(good && !ret && ft_now_ns() >= at && deadline_records(&job) &&

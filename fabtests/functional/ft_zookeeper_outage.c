@@ -79,7 +79,7 @@ void zk_outages(struct zk_rig *rig)
 	fx_peer_stop(&second);
 	/* This must happen long before the session of the process would
 	 * expire. */
-	ft_ok(zk_open_until(rig, "second", false, fx_soon_ms(2000)),
+	ft_ok(zk_open_until(rig, "second", false, ZK_LONG_SESSION_MS / 2),
 	      "segment_of_an_ended_process_is_gone");
 	closeSegment(rig->engine, seg);
 	fx_peer_stop(&target);
