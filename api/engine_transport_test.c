@@ -158,9 +158,9 @@ static void test_deadline_ends_task_in_queue_of_transport(void)
 	struct store_rig r = store_open();
 
 	transport_store_pause(true);
+	CU_ASSERT(!store_submit(&r, OPCODE_WRITE, 0, 8));
 	CU_ASSERT(!te_batch_deadline(r.engine, r.batch,
 				     tei_now_ns() + 20 * TEI_NS_PER_MS));
-	CU_ASSERT(!store_submit(&r, OPCODE_WRITE, 0, 8));
 	CU_ASSERT_EQUAL(store_wait(&r), STATUS_FAILED);
 	CU_ASSERT(store_failed(&r, 0, TEI_ERR_TIMED_OUT));
 	store_close(&r);

@@ -279,10 +279,12 @@ static void test_builder_refuses_bad_values(void)
 	tei_meta_desc_unref(d);
 }
 
-static void test_ten_thousand_buffers_take_no_time(void)
+/* Encodes and decodes a descriptor. Checks that the result is equal, and returns
+ * the duration, ns. */
+static uint64_t desc_coding_ns(const struct tei_meta_desc *a)
 {
-	struct tei_meta_desc *a = meta_test_desc("n", 1, 8, 10000), *b;
 	uint64_t start = tei_now_ns(), took;
+	struct tei_meta_desc *b;
 	char *json;
 	size_t len;
 
@@ -291,11 +293,24 @@ static void test_ten_thousand_buffers_take_no_time(void)
 	took = tei_now_ns() - start;
 	printf("# %zu bytes encoded and decoded in %.1f ms\n", len,
 	       (double)took / 1e6);
-	CU_ASSERT(took < meta_test_slowness() * TEI_NS_PER_SEC / 2);
 	CU_ASSERT(tei_meta_desc_equal(a, b));
 	free(json);
-	tei_meta_desc_unref(a);
 	tei_meta_desc_unref(b);
+	return took;
+}
+
+/* Tests the duration, at most five times, because the machine may be busy. */
+static void test_ten_thousand_buffers_take_no_time(void)
+{
+	struct tei_meta_desc *a = meta_test_desc("n", 1, 8, 10000);
+	uint64_t most = meta_test_slowness() * TEI_NS_PER_SEC / 2;
+	uint64_t took = UINT64_MAX;
+	int i;
+
+	for (i = 0; i < 5 && took >= most; i++)
+		took = desc_coding_ns(a);
+	CU_ASSERT(took < most);
+	tei_meta_desc_unref(a);
 }
 
 /* Makes one to four random changes to the text: replaces a byte, truncates the

@@ -796,9 +796,9 @@ static void test_the_thread_loses_no_wake_up(void)
 	while (tei_now_ns() < end)
 		for (i = 0; i < 100; i++)
 			rail_progress_wake(dp);
-	for (i = 0; i < 2000 &&
-		    __atomic_load_n(&dp->thread.loop.wake_pending, __ATOMIC_SEQ_CST);
-	     i++)
+	end = tei_now_ns() + TEST_WAIT_NS;
+	while (__atomic_load_n(&dp->thread.loop.wake_pending, __ATOMIC_SEQ_CST) &&
+	       tei_now_ns() < end)
 		nanosleep(&nap, NULL);
 	CU_ASSERT_FALSE(
 		__atomic_load_n(&dp->thread.loop.wake_pending, __ATOMIC_SEQ_CST));

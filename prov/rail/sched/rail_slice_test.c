@@ -40,7 +40,7 @@
 #define SLICE_LOCAL	UINT64_C(5000000000) /* rate of loopback, bytes/s */
 
 enum { SLICE_PEERS = 10, SLICE_TASKS = 128, SLICE_MANY = 1000 };
-enum { SLICE_FITS = 1000 };
+enum { SLICE_FITS = 1000, SLICE_FIT_TRIES = 5 };
 enum {
 	SLICE_DEPTH = 512
 }; /* depth of the lane in the tests with many small tasks */
@@ -1152,15 +1152,17 @@ static void test_pick_examines_part_of_a_long_queue(void)
 	slice_end(&rig, all, SLICE_TASKS);
 }
 
-/* Returns how long SLICE_FITS calls of rail_iov_fit take for the first byte of
- * a task with n local and n remote entries, ns; 0 if memory is short. */
+/* Returns the shortest time of SLICE_FIT_TRIES measurements of SLICE_FITS calls
+ * of rail_iov_fit for the first byte of a task with n local and n remote
+ * entries, ns; 0 if memory is short. Other measurements may contain times in
+ * which this thread did not run. */
 static uint64_t slice_fit_ns(const struct rail *rail, uint32_t n)
 {
 	struct tei_rail_task_ext *x = tei_rail_task_ext_new(n, n);
 	const struct rail_rkey key = { .range = { .base = 0,
 						  .end = UINT64_MAX } };
-	uint64_t from, fit = 0;
-	uint32_t i;
+	uint64_t from, took, least = UINT64_MAX, fit = 0;
+	uint32_t i, k;
 
 	if (!x)
 		return 0;
@@ -1170,13 +1172,16 @@ static uint64_t slice_fit_ns(const struct rail *rail, uint32_t n)
 	}
 	tei_rail_task_ext_lay(x->piece, n);
 	tei_rail_task_ext_lay(x->piece + n, n);
-	from = tei_now_ns();
-	for (i = 0; i < SLICE_FITS; i++)
-		fit += rail_iov_fit(x, 0, &key, rail);
-	from = tei_now_ns() - from;
-	CU_ASSERT_EQUAL(fit, SLICE_FITS * 4 * 64);
+	for (k = 0; k < SLICE_FIT_TRIES; k++) {
+		from = tei_now_ns();
+		for (i = 0; i < SLICE_FITS; i++)
+			fit += rail_iov_fit(x, 0, &key, rail);
+		took = tei_now_ns() - from;
+		least = took < least ? took : least;
+	}
+	CU_ASSERT_EQUAL(fit, SLICE_FIT_TRIES * SLICE_FITS * 4 * 64);
 	free(x);
-	return from;
+	return least;
 }
 
 /* Tests that the cost of a slice does not grow with the number of entries that
