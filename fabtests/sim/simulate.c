@@ -109,8 +109,9 @@ static void run_check_leaks(void)
  * allows: each data plane has one tx lane per rail, which has one endpoint at a
  * time. Connections of verbs devices cannot be closed one by one, so there the
  * limit is exceeded by one before the lane is replaced. With faults the number
- * is not checked: an attempt to connect that takes long loses its place, but
- * the provider continues it.
+ * is not checked: when a peer opens its rx lane again, the connection to the
+ * former address has no place any longer, and stays open until the provider
+ * notices its end.
  */
 static void run_check_connections(const struct simulate_options *o,
 				  const struct sim_conf *conf)
