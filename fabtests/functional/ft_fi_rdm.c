@@ -382,8 +382,8 @@ static void rdm_refused(struct fi_rig *r)
 static void rdm_overlap(struct fi_rig *r)
 {
 	struct fid_mr *mr[2];
-	uint64_t key = 101;
-	int err = 0, bad, i;
+	uint64_t key = 101, end;
+	int err = 0, bad;
 
 	if (r->server) {
 		fi_rig_fill(r->buf, 1000, 4);
@@ -401,7 +401,8 @@ static void rdm_overlap(struct fi_rig *r)
 		fi_rig_meet(r);
 		/* Other providers complete a write before its bytes are in
 		 * place: wait for them. */
-		for (i = 0; i < 5000 && memcmp(r->mem + 600, r->buf, 1000); i++)
+		end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+		while (memcmp(r->mem + 600, r->buf, 1000) && ft_now_ns() < end)
 			fi_rig_idle(r);
 		fi_rig_ok(r, fi_rig_same(r->mem + 600, 1000, 4),
 			  "write_to_overlapping_registrations_arrives");
