@@ -11,8 +11,6 @@
 #define FENCE_BUCKETS	4096
 /* generation that no rx lane has: all generations are closed */
 #define FENCE_ALL	UINT32_MAX
-/* fence_unit.rail of an automaton that represents all rails of a target */
-#define FENCE_NO_RAIL	UINT32_MAX
 
 /* The states of the model's variable in[].fence. */
 enum fence_state { FENCE_NONE, FENCE_ASKED, FENCE_UNFENCED };
@@ -54,8 +52,6 @@ struct fence_unit {
 					 * sent, or 0 */
 	uint32_t answered;		/* newest generation that a FENCED has
 					 * named */
-	bool left;			/* FENCE_NO_RAIL: the target has sent
-					 * BYE to the initiator */
 };
 
 static struct {
@@ -227,10 +223,8 @@ static const char *step_learned(struct fence_unit *u, struct fence_unit *rx,
 static const char *step_over(struct fence_unit *u, struct fence_unit *rx,
 			     const struct sim_fence_event *e)
 {
-	const struct fence_unit *all =
-		fence_unit_get(e->initiator, e->target, FENCE_NO_RAIL);
-
-	if (rx->rx != FENCE_RX_CLOSED && !all->left) {
+	(void)e;
+	if (rx->rx != FENCE_RX_CLOSED) {
 		if (u->waiting || u->state != FENCE_NONE)
 			return "the target's process has not ended";
 		return NULL;
@@ -300,9 +294,9 @@ static const char *step_settled(struct fence_unit *u, struct fence_unit *rx,
 static const char *step_left(struct fence_unit *u, struct fence_unit *rx,
 			     const struct sim_fence_event *e)
 {
-	(void)u, (void)rx;
-	fence_unit_get(e->initiator, e->target, FENCE_NO_RAIL)->left = true;
-	return NULL;
+	(void)u, (void)e;
+	return rx->rx != FENCE_RX_CLOSED ? "the target has not closed the lane" :
+					   NULL;
 }
 
 static const char *step_closing(struct fence_unit *u, struct fence_unit *rx,

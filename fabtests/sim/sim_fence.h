@@ -20,9 +20,9 @@
  * - The model has no event in which an initiator drops a fence. The acceptor
  *   accepts SIM_FENCE_FORGOTTEN only if no slice waits for the fence; the model
  *   reaches the same state if FENCED is lost and the initiator rests.
- * - The model has no BYE. The target sends BYE before it closes its rx lanes.
- *   After SIM_FENCE_LEFT the acceptor therefore accepts SIM_FENCE_OVER of the
- *   initiator that BYE was sent to, although rx lanes of the target are open.
+ * - The model has no BYE. An initiator that receives BYE knows, as process_over
+ *   in the model, that the target's process has ended. The acceptor therefore
+ *   accepts SIM_FENCE_LEFT only if the rx lane is closed.
  * - The model has no initiator that removes an unused peer. The acceptor ignores
  *   SIM_FENCE_OVER if no slice waits for the fence.
  * - The target of the model answers the newest FENCE of an initiator. While the
@@ -75,7 +75,7 @@
 	/* FENCED for generation gen need not be sent any longer: it was sent, \
 	 * or the target has given up. */                                      \
 	X(SETTLED, "lose")                                                     \
-	/* The target sends BYE to the initiator. The event has no rail. */    \
+	/* The target sends BYE to the initiator; one event for each rail. */  \
 	X(LEFT, "")                                                            \
 	/* The target begins to close its rx lane. These three events have no  \
 	 * initiator. */                                                       \

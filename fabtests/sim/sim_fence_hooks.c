@@ -235,6 +235,19 @@ void __wrap_rail_fence_event(struct tei_rail_peer *peer, uint16_t remote,
 	__real_rail_fence_event(peer, remote, event, args);
 }
 
+/* Records for each rail that this process sends BYE to the peer. */
+static void hooks_bye(const struct tei_rail_peer *peer)
+{
+	struct sim_fence_event e = {
+		.kind = SIM_FENCE_LEFT,
+		.initiator = peer->incarnation,
+		.target = peer->dp->incarnation,
+	};
+
+	for (e.rail = 0; e.rail < rail_count(peer->dp); e.rail++)
+		hooks_record(&e);
+}
+
 int __real_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, uint32_t attempt);
 int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
@@ -266,10 +279,7 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 		e.now = (uint32_t)rail_wire_get(&w, 4);
 		hooks_record(&e);
 	} else if (type == RAIL_MSG_BYE) {
-		e.kind = SIM_FENCE_LEFT;
-		e.initiator = peer->incarnation;
-		e.target = peer->dp->incarnation;
-		hooks_record(&e);
+		hooks_bye(peer);
 	}
 	return __real_rail_msg_send(peer, msg, len, attempt);
 }

@@ -153,17 +153,14 @@ static void silent_process_counts_as_ended_is_refused(void)
 	sim_fence_end();
 }
 
-static void bye_ends_the_fences_of_its_receiver_only(void)
+static void bye_before_lane_is_closed_is_refused(void)
 {
-	const struct sim_fence_event other = {
-		.kind = SIM_FENCE_LEFT,
-		.initiator = INITIATOR + 10,
-		.target = TARGET,
-	};
-
 	fence_to_asked();
-	CU_ASSERT_PTR_NULL(sim_fence_accept(&other));
+	REFUSED(LEFT, 0, 0);
 	REFUSED(OVER, 0, 0);
+	ACCEPTED(CLOSING, 0, 0);
+	REFUSED(LEFT, 0, 0);
+	ACCEPTED(CLOSED, 0, 0);
 	ACCEPTED(LEFT, 0, 0);
 	ACCEPTED(OVER, 0, 0);
 	ACCEPTED(RELEASED, 1, 0);
@@ -262,10 +259,10 @@ static const struct sim_fence_event trace[] = {
 	{ SIM_FENCE_LEARNED, 0x1002, 0x1001, 0, 0, 2 },
 	{ SIM_FENCE_RELEASED, 0x1002, 0x1001, 0, 1, 0 },
 	{ SIM_FENCE_RELEASED, 0x1002, 0x1001, 0, 1, 0 },
-	{ SIM_FENCE_LEFT, 0x1001, 0x1002, 0, 0, 0 },
-	{ SIM_FENCE_LEFT, 0x1002, 0x1001, 0, 0, 0 },
 	{ SIM_FENCE_CLOSED, 0, 0x1002, 0, 0, 0 },
+	{ SIM_FENCE_LEFT, 0x1001, 0x1002, 0, 0, 0 },
 	{ SIM_FENCE_CLOSED, 0, 0x1001, 0, 0, 0 },
+	{ SIM_FENCE_LEFT, 0x1002, 0x1001, 0, 0, 0 },
 };
 
 #define TRACE	(sizeof(trace) / sizeof(trace[0]))
@@ -415,8 +412,8 @@ const struct tei_test_case sim_fence_cases[] = {
 	  unfenced_end_needs_an_open_fence },
 	{ "silent_process_counts_as_ended_is_refused",
 	  silent_process_counts_as_ended_is_refused },
-	{ "bye_ends_the_fences_of_its_receiver_only",
-	  bye_ends_the_fences_of_its_receiver_only },
+	{ "bye_before_lane_is_closed_is_refused",
+	  bye_before_lane_is_closed_is_refused },
 	{ "fence_of_withdrawn_rail_is_accepted",
 	  fence_of_withdrawn_rail_is_accepted },
 	{ "removed_peer_without_fence_is_ignored",

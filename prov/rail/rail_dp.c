@@ -37,6 +37,9 @@
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
 #define DP_BYE_NS	(200 * TEI_NS_PER_MS)
+#define DP_BYE_TEST	16			/* number of attempts to send
+						 * BYE per test of a peer's
+						 * ports */
 #define DP_BYE_POLLS	256			/* while BYE is sent, number of
 						 * polls that follow each other
 						 * without a pause */
@@ -166,14 +169,36 @@ static void dp_run_lanes(struct rail *rail)
 		rail_lane_run(&rail->tx_lanes[j]);
 }
 
+/* Closes the rx lanes. Must be called when the progress thread has stopped,
+ * because that thread would open them again. */
+static void dp_close_targets(struct tei_rail_dp *dp)
+{
+	struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (rail->fab.mr_mode & FI_MR_ENDPOINT) {
+			tei_mutex_lock(&rail->dp->admin);
+			rail_mr_unbind(rail);
+			tei_mutex_unlock(&rail->dp->admin);
+		}
+		rail_close_target(rail);
+	}
+}
+
 /* Sends BYE to all peers. Must be called when the progress thread has
  * stopped. */
 static void dp_send_bye(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + dp->times.bye_ns;
-	uint32_t i, polls = 0;
+	uint32_t i, polls = 0, tries = 0;
 
 	while (!rail_peer_bye(dp) && tei_now_ns() < end) {
+		/* a peer that leaves at the same time may have closed its
+		 * ports; nothing can be sent to it any longer */
+		if (++tries % DP_BYE_TEST == DP_BYE_TEST / 2)
+			rail_peer_bye_test(dp, tries / DP_BYE_TEST);
 		tei_sleep_ns(DP_NAP_NS);
 		for (i = 0; i < rail_count(dp); i++)
 			rail_health_collect(rail_at(dp, i));
@@ -243,6 +268,9 @@ void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns)
 	dp_drain(dp, drain_ns);
 	rail_progress_stop(dp);
 	dp_end_health(dp);
+	/* a peer that has received BYE ends its tasks without a fence, so none
+	 * of its writes may land any longer when BYE is sent */
+	dp_close_targets(dp);
 	dp_send_bye(dp);
 	for (i = 0; i < rail_count(dp); i++)
 		rail_close_initiating(rail_at(dp, i));

@@ -377,6 +377,12 @@ void rail_close_initiating(struct rail *rail)
 		rail_close_lane(&rail->tx_lanes[i]);
 }
 
+void rail_close_target(struct rail *rail)
+{
+	rail_reopen_stop(rail, true);
+	rail_close_lane(&rail->rx_lane);
+}
+
 static void rail_close_caches(struct rail *rail)
 {
 	uint32_t i;
@@ -414,8 +420,7 @@ void rail_close(struct rail *rail)
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
 	rail_close_lane(&rail->probe.opening.lane);
-	rail_reopen_stop(rail, true);
-	rail_close_lane(&rail->rx_lane);
+	rail_close_target(rail);
 	rail_close_first(rail);
 	rail_close_caches(rail);
 	if (rail->rx_lane.recv.mr)

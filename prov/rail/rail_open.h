@@ -40,9 +40,12 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, bool unlogged, struct tei_err *err,
 	      struct rail **out);
 
-/* rail_close_initiating closes only the tx lanes. rail_close closes everything
- * that the rail has open, and rail_free frees the closed rail. */
+/* rail_close_initiating closes only the tx lanes, and rail_close_target only the
+ * rx lane, to which no registration may be bound any longer (FI_MR_ENDPOINT).
+ * rail_close closes everything that the rail has open, and rail_free frees the
+ * closed rail. */
 void rail_close_initiating(struct rail *rail);
+void rail_close_target(struct rail *rail);
 void rail_close(struct rail *rail);
 void rail_free(struct rail *rail);
 

@@ -100,10 +100,10 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
- * Waits up to drain_ns for the unfinished tasks, sends BYE to the peers, ends
- * the remaining tasks and stops the progress thread. Frees nothing, so other
- * calls may still run, but no data moves any longer. Meant for a process that
- * is about to end.
+ * Waits up to drain_ns for the unfinished tasks, stops the progress thread,
+ * closes the rx lanes, sends BYE to the peers and ends the remaining tasks.
+ * Frees nothing, so other calls may still run, but no data moves any longer.
+ * Meant for a process that is about to end.
  */
 void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
 

@@ -3,6 +3,7 @@
  * thread. */
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <rdma/fi_errno.h>
 #include <sched.h>
 
@@ -16,6 +17,7 @@
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
 #include "prov/rail/health/rail_send.h"
+#include "prov/rail/rail_open.h"
 #include "prov/rail/rail_peer_run.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/sched/rail_fence.h"
@@ -205,6 +207,77 @@ static void test_a_process_that_leaves_while_a_lane_opens_sends_bye(void)
 	test_plane_close(&pair.to);
 }
 
+static void *reopen_leave(void *dp)
+{
+	tei_rail_dp_leave(dp, 0);
+	return NULL;
+}
+
+/* No lane can send BYE until the test lets the lane of "from" be used again. */
+static void test_a_process_that_leaves_closes_rx_lanes_before_bye(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct tei_rail_peer *peer;
+	struct rail_lane *rx, *tx;
+	struct test_pair pair;
+	pthread_t thread;
+	bool open = true;
+
+	test_pair_open(&pair);
+	peer = test_plane_peer(&pair.to, &pair.from);
+	rx = &pair.rail->rx_lane;
+	tx = reopen_active(pair.rail);
+	tei_rail_peer_put(pair.peer);
+	pair.from.dp->times.bye_ns = TEST_WAIT_NS;
+	tei_mutex_lock(&tx->lock);
+	__atomic_store_n(&tx->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
+	tei_mutex_unlock(&tx->lock);
+	CU_ASSERT_EQUAL_FATAL(
+		pthread_create(&thread, NULL, reopen_leave, pair.from.dp), 0);
+	while (open && tei_now_ns() < end) {
+		tei_mutex_lock(&rx->lock);
+		open = rx->ep != NULL;
+		tei_mutex_unlock(&rx->lock);
+		sched_yield();
+	}
+	CU_ASSERT_FALSE(open);
+	CU_ASSERT_FALSE(tei_rail_peer_gone(peer));
+	tei_mutex_lock(&tx->lock);
+	__atomic_store_n(&tx->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
+	tei_mutex_unlock(&tx->lock);
+	CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
+	while (!tei_rail_peer_gone(peer) && tei_now_ns() < end)
+		sched_yield();
+	CU_ASSERT(tei_rail_peer_gone(peer));
+	test_plane_close(&pair.from);
+	tei_rail_peer_put(peer);
+	test_plane_close(&pair.to);
+}
+
+/* Both processes leave. The second one notices that its connection is lost, and
+ * has not received BYE. */
+static void test_bye_is_not_awaited_if_the_peer_has_closed_its_ports(void)
+{
+	uint64_t from = tei_now_ns(), end = from + TEST_WAIT_NS;
+	struct rail_lane *lane;
+	struct test_pair pair;
+	struct rail_conn *conn;
+
+	test_pair_open(&pair);
+	test_plane_still(&pair.to);
+	rail_close_target(rail_at(pair.to.dp, 0));
+	while (rail_msg_try_on(pair.peer, pair.rail, 0, "", 1, &lane, &conn) !=
+		       -FI_EAGAIN &&
+	       tei_now_ns() < end)
+		test_pair_turn(&pair, tei_now_ns());
+	tei_rail_peer_put(pair.peer);
+	pair.from.dp->times.bye_ns = TEST_WAIT_NS;
+	test_plane_close(&pair.from);
+	CU_ASSERT(tei_now_ns() < from + TEST_WAIT_NS / 2);
+	pair.to.dp->times.bye_ns = 0;
+	test_plane_close(&pair.to);
+}
+
 static int reopen_send(struct test_pair *pair)
 {
 	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
@@ -269,5 +342,9 @@ const struct tei_test_case rail_reopen_cases[] = {
 	  test_the_next_rx_lane_gets_a_new_address },
 	{ "a_process_that_leaves_while_a_lane_opens_sends_bye",
 	  test_a_process_that_leaves_while_a_lane_opens_sends_bye },
+	{ "a_process_that_leaves_closes_rx_lanes_before_bye",
+	  test_a_process_that_leaves_closes_rx_lanes_before_bye },
+	{ "bye_is_not_awaited_if_the_peer_has_closed_its_ports",
+	  test_bye_is_not_awaited_if_the_peer_has_closed_its_ports },
 	{ NULL, NULL },
 };

@@ -180,8 +180,9 @@ struct rail_peer_hello {
 	uint16_t refusals;		/* thread: hellos that another process
 					 * has refused since the peer's last
 					 * hello */
-	bool bye_sent;			/* BYE has been sent to the peer; used
-					 * by tear-down only */
+	bool bye_sent;			/* BYE has been sent to the peer, or the
+					 * peer has closed its ports; used by
+					 * tear-down only */
 	bool warm_wanted;		/* a warm-up was requested: every rail
 					 * must connect to the peer */
 	uint64_t warm_left;		/* thread: bits: local rails that the

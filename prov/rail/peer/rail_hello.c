@@ -33,6 +33,8 @@
 
 #define HELLO_SILENT_TRIES 120
 #define HELLO_UNFENCED_NS	(3600 * TEI_NS_PER_SEC)
+/* Time for which rail_peer_bye_test waits for the answer of a port. */
+#define HELLO_BYE_PORT_NS	(5 * TEI_NS_PER_MS)
 
 /*
  * Returns true if an unused peer has been silent for so long that it can be
@@ -326,6 +328,30 @@ static bool hello_undrained(struct tei_rail_peer *p)
 	return undrained;
 }
 
+/* Returns true if the peer knows this process and BYE has not been sent to
+ * it. */
+static bool hello_bye_due(const struct tei_rail_peer *p)
+{
+	return p->state == RAIL_PEER_READY && p->hello.known_us &&
+	       !p->hello.bye_sent;
+}
+
+void rail_peer_bye_test(struct tei_rail_dp *dp, uint32_t turn)
+{
+	struct tei_rail_peer *p;
+	uint32_t n = 0;
+
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
+		n += hello_bye_due(p);
+	turn = n ? turn % n : 0;
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
+		if (hello_bye_due(p) && !turn--) {
+			p->hello.bye_sent =
+				rail_presume_closed(p, HELLO_BYE_PORT_NS);
+			return;
+		}
+}
+
 /* Sends BYE to every peer that knows this process, when the data plane is
  * closed. Returns true when BYE has been sent to all of these peers. */
 bool rail_peer_bye(struct tei_rail_dp *dp)
@@ -336,8 +362,7 @@ bool rail_peer_bye(struct tei_rail_dp *dp)
 	bool all = true;
 
 	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
-		if (p->state != RAIL_PEER_READY || !p->hello.known_us ||
-		    p->hello.bye_sent)
+		if (!hello_bye_due(p))
 			continue;
 		rail_msg_begin(p, &w, buf, RAIL_MSG_BYE,
 			       hello_undrained(p) ? RAIL_WIRE_UNDRAINED : 0);

@@ -141,9 +141,17 @@ void rail_peer_drop_hint(struct tei_rail_peer *peer)
  * local rail uses sockets that can be examined. */
 bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at);
 
+/* Returns true if a port at which the peer's rails listen refuses connections
+ * and none accepts one. Waits for at most wait_ns for each port. */
+bool rail_presume_closed(struct tei_rail_peer *peer, uint64_t wait_ns);
+
 /* Sends BYE to the peers when the data plane is closed. Returns true when BYE
  * has been sent to all of them. */
 bool rail_peer_bye(struct tei_rail_dp *dp);
+/* Tests the ports of one peer to which rail_peer_bye could not send BYE. If the
+ * peer has closed its ports, rail_peer_bye no longer sends BYE to it. turn: a
+ * number that grows with each call, so that the peers are tested in turn. */
+void rail_peer_bye_test(struct tei_rail_dp *dp, uint32_t turn);
 
 /* Returns true if the peer is orphaned: it has never answered, and no user or
  * task refers to it. */

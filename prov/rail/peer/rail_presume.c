@@ -113,23 +113,25 @@ presume_listen_addrs(struct tei_rail_peer *p,
 	return n;
 }
 
-/* Returns true if a port of the peer's rails refuses connections and none
- * accepts one, or if its rails do not listen at TCP ports. Blocks. */
-static bool presume_refuses(struct tei_rail_peer *p)
+/* Tests the TCP ports at which the peer's rails listen, each for at most
+ * wait_ns. Returns the number of ports that refuse connections, or 0 if a port
+ * accepts one. Sets *tcp to the number of tested ports. Blocks. */
+static uint32_t presume_refusals(struct tei_rail_peer *p, uint64_t wait_ns,
+				 uint32_t *tcp)
 {
 	struct tei_rail_addr listen_addr[PRESUME_DOORS];
-	uint32_t i, n = presume_listen_addrs(p, listen_addr), refused = 0,
-		    tcp = 0;
+	uint32_t i, n = presume_listen_addrs(p, listen_addr), refused = 0;
 
+	*tcp = 0;
 	for (i = 0; i < n; i++) {
 		if (!rail_peer_by_socket(p->dp, &listen_addr[i]))
 			continue;
-		tcp++;
+		++*tcp;
 		switch (tei_world->net.connect(
 			(const void *)listen_addr[i].bytes,
-			listen_addr[i].len, RAIL_PRESUME_DOOR_NS)) {
+			listen_addr[i].len, wait_ns)) {
 		case TEI_NET_ACCEPTED:
-			return false;
+			return 0;
 		case TEI_NET_REFUSED:
 			refused++;
 			break;
@@ -137,7 +139,23 @@ static bool presume_refuses(struct tei_rail_peer *p)
 			break;
 		}
 	}
-	return refused || !tcp;
+	return refused;
+}
+
+bool rail_presume_closed(struct tei_rail_peer *p, uint64_t wait_ns)
+{
+	uint32_t tcp;
+
+	return presume_refusals(p, wait_ns, &tcp) != 0;
+}
+
+/* Returns true if a port of the peer's rails refuses connections and none
+ * accepts one, or if its rails do not listen at TCP ports. Blocks. */
+static bool presume_refuses(struct tei_rail_peer *p)
+{
+	uint32_t tcp;
+
+	return presume_refusals(p, RAIL_PRESUME_DOOR_NS, &tcp) || !tcp;
 }
 
 /* --- the verdict --------------------------------------------------------- */
