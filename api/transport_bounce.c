@@ -131,6 +131,9 @@ struct bounce_task {
 	struct bounce_ranges *ranges; /* owned by the task; NULL: one range on
 				       * each side. Only bounce_run changes its
 				       * members `at` and `done` */
+	struct tei_rail_group *group; /* the group of the pieces, freed at the
+				       * end of the task; NULL: the task has
+				       * one piece */
 	bool read;
 
 	/* the members from target to err are guarded by engine_bounces.lock */
@@ -413,6 +416,7 @@ static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 	TEI_REQUIRES(b->lock)
 {
 	struct engine_task *t = engine_task_from(task);
+	struct tei_rail_group *group = task->group;
 	struct tei_rail_peer *peer = task->peer;
 	struct tei_err *err = task->err;
 	int status;
@@ -427,6 +431,7 @@ static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 	/* the application may have freed the batch with t by now, so this
 	 * function no longer reads t and task */
 	free(err);
+	tei_rail_group_free(group);
 	tei_rail_peer_put(peer);
 	tei_mutex_lock(&b->lock);
 	if (!--b->tasks)
@@ -665,7 +670,7 @@ static void piece_post(struct engine_bounces *b, struct bounce_piece *piece)
 	if (!rail->read)
 		bounce_copy(piece);
 	rail->done = bounce_done;
-	ret = tei_rail_submit(b->engine->dp, &rail, 1);
+	ret = tei_rail_submit_group(b->engine->dp, task->group, &rail, 1);
 	tei_mutex_lock(&b->lock);
 	if (ret) {
 		bounce_fail_code(task, TEI_RAIL_END_FAILED, ret,
@@ -803,6 +808,26 @@ static int bounce_prepare_ranges(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
+/* Returns true if the request is moved in several pieces. */
+static bool bounce_is_divided(const struct bounce_task *task)
+{
+	return bounce_length(task) > BOUNCE_PIECE ||
+	       (task->ranges && task->ranges->nremote > 1);
+}
+
+/* Prepares a task for its start. Returns false if memory is short. */
+static bool bounce_open(struct engine_bounces *b, struct bounce_task *task)
+	TEI_REQUIRES(b->lock)
+{
+	if (bounce_is_divided(task)) {
+		task->group = tei_rail_group_new(task->peer);
+		if (!task->group)
+			return false;
+	}
+	task->target = target_get(b, task->peer);
+	return task->target != NULL;
+}
+
 static void bounce_start(struct engine *e, struct engine_task *t)
 {
 	struct bounce_task *task = engine_task_room(t);
@@ -813,9 +838,9 @@ static void bounce_start(struct engine *e, struct engine_task *t)
 
 	tei_rail_peer_hold(task->peer);
 	tei_mutex_lock(&b->lock);
-	task->target = target_get(b, task->peer);
-	if (!task->target) {
+	if (!bounce_open(b, task)) {
 		tei_mutex_unlock(&b->lock);
+		tei_rail_group_free(task->group);
 		tei_rail_peer_put(task->peer);
 		engine_task_end(t, STATUS_FAILED, &short_err);
 		return;

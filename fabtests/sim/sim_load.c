@@ -68,7 +68,16 @@ struct load_iov {
 
 /* The operation that a worker is doing or has done last. */
 struct load_op {
-	struct tei_rail_task task;
+	struct tei_rail_task task;	/* not submitted if the worker divides
+					 * the operation into parts */
+	struct load_part {
+		struct tei_rail_task task;
+		bool posted;		/* the task was submitted and has not
+					 * ended */
+		enum tei_rail_end end;
+		struct tei_err err;	/* error record if end is not
+					 * COMPLETED */
+	} part;				/* the part that was submitted last */
 	enum load_kind kind;
 	uint64_t id;
 	uint32_t to;			/* number of the target host */
@@ -84,8 +93,8 @@ struct load_op {
 	uint64_t seed;			/* seed of the pattern that the transfer
 					 * moves */
 	uint64_t start_ns;
-	bool posted;			/* the task was submitted and has not
-					 * ended */
+	bool posted;			/* the operation was submitted and has
+					 * not ended */
 	bool early;			/* the worker has cancelled or expired
 					 * the task */
 	bool revoked;			/* the target range of the operation was
@@ -538,12 +547,12 @@ static bool worker_atomic(struct load_worker *w)
 	return true;
 }
 
-/* Waits until the task has ended. Before that, cancels or expires a few tasks,
- * which are chosen at random. */
-static void worker_wait(struct load_worker *w)
+/* Waits until the task of the operation has ended, which sets *posted to false.
+ * Before that, cancels or expires a few tasks, which are chosen at random. */
+static void worker_wait(struct load_worker *w, struct tei_rail_task *task,
+			const bool *posted)
 {
 	struct load_op *op = &w->op;
-	struct tei_rail_task *task = &op->task;
 	uint64_t early = sim_now() + sim_rng_below(&w->rng, 20 * SIM_MS);
 	bool cancel = sim_rng_chance(&w->rng, 30000);
 	bool expire = sim_rng_chance(&w->rng, 30000);
@@ -551,7 +560,7 @@ static void worker_wait(struct load_worker *w)
 
 	if (cancel || expire) {
 		sim_wait(op, early);
-		if (op->posted) {
+		if (*posted) {
 			op->early = true;
 			SIM_TRACE(w->proc->node->id,
 				  cancel ? "cancel" : "expire", op->id);
@@ -563,11 +572,80 @@ static void worker_wait(struct load_worker *w)
 	}
 	/* The worker sleeps in steps of 1 s and counts them: if the host is
 	 * stopped for a long time, only one step passes. */
-	for (i = 0; op->posted && i < SIM_LOAD_LIMIT; i++)
+	for (i = 0; *posted && i < SIM_LOAD_LIMIT; i++)
 		sim_wait(op, sim_now() + SIM_SEC);
-	if (op->posted)
+	if (*posted)
 		sim_found("%s: not ended after %u s", op_name(w),
 			  SIM_LOAD_LIMIT);
+}
+
+/* Handles the end of a part (tei_rail_task.done). */
+static void part_done(struct tei_rail_task *task, enum tei_rail_end end,
+		      const struct tei_err *err)
+{
+	struct load_part *part = tei_container_of(task, struct load_part, task);
+	struct load_op *op = tei_container_of(part, struct load_op, part);
+
+	part->posted = false;
+	part->end = end;
+	if (err)
+		part->err = *err;
+	sim_wake(op, true);
+}
+
+/* Moves len bytes of the operation from offset off on. Returns false if the part
+ * was refused. */
+static bool worker_part(struct load_worker *w, struct tei_rail_group *group,
+			uint64_t off, uint64_t len)
+{
+	struct load_part *part = &w->op.part;
+	struct tei_rail_task *task = &part->task;
+
+	memset(part, 0, sizeof(*part));
+	*task = w->op.task;
+	task->whole = task->remote;
+	task->whole_length = task->length;
+	task->local += off;
+	task->remote += off;
+	task->length = len;
+	task->done = part_done;
+	part->posted = true;
+	SIM_TRACE(w->proc->node->id, "part", w->op.id, off, len);
+	if (tei_rail_submit_group(w->proc->dp, group, &task, 1))
+		return false;
+	worker_wait(w, task, &part->posted);
+	return true;
+}
+
+/* Moves the operation in parts, one after the other, as the bounce buffers of
+ * an engine do. After a part that is not COMPLETED, no further part begins.
+ * Waits before some of the parts, so that the target may unregister its memory
+ * and register it again meanwhile. */
+static void worker_divide(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	struct load_part *part = &op->part;
+	struct tei_rail_task *all = &op->task;
+	struct tei_rail_group *group = tei_rail_group_new(all->peer);
+	uint64_t off = 0, len;
+
+	if (!group)
+		sim_fail("no memory for a group of tasks");
+	do {
+		len = sim_rng_range(&w->rng, 1, all->length - off);
+		if (!worker_part(w, group, off, len)) {
+			part->end = TEI_RAIL_END_FAILED;
+			snprintf(part->err.text, sizeof(part->err.text),
+				 "refused");
+		}
+		off += len;
+		if (sim_rng_chance(&w->rng, 30000))
+			sim_wait(op, sim_now() +
+					     sim_rng_below(&w->rng, 3 * SIM_SEC));
+	} while (off < all->length && part->end == TEI_RAIL_END_COMPLETED);
+	tei_rail_group_free(group);
+	sim_load_done(all, part->end,
+		      part->end == TEI_RAIL_END_COMPLETED ? NULL : &part->err);
 }
 
 static void worker_task(struct load_worker *w)
@@ -584,6 +662,11 @@ static void worker_task(struct load_worker *w)
 	op->posted = true;
 	SIM_TRACE(w->proc->node->id, "submit", op->id, op->kind, op->to,
 		  op->task.remote, op->task.length);
+	if (op->kind != LOAD_ATOMIC && !task->ext &&
+	    sim_rng_chance(&w->rng, 100000)) {
+		worker_divide(w);
+		return;
+	}
 	if (tei_rail_submit(w->proc->dp, &task, 1)) {
 		SIM_TRACE(w->proc->node->id, "refused", op->id);
 		op->posted = false;
@@ -592,7 +675,7 @@ static void worker_task(struct load_worker *w)
 		op_bury(w);
 		return;
 	}
-	worker_wait(w);
+	worker_wait(w, task, &op->posted);
 }
 
 /* --- notifications --- */

@@ -126,6 +126,21 @@ static uint32_t move_cut(struct moonrail_op *op, const struct iovec *bounce,
 	return plan.n;
 }
 
+/* Ends an operation, no task of which was submitted. */
+static void move_fail(struct moonrail_op *op, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	op->err = err;
+	op->failed = true;
+	op->type->moved(op);
+}
+
+static void move_free_group(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+{
+	tei_rail_group_free(op->group);
+	op->group = NULL;
+}
+
 static void move_submit(struct moonrail_op *op, uint32_t n)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -136,16 +151,22 @@ static void move_submit(struct moonrail_op *op, uint32_t n)
 
 	for (i = 0; i < n; i++)
 		tasks[i] = &op->tasks[i].task;
+	if (n > 1) {
+		op->group = tei_rail_group_new(op->peer->rail);
+		if (!op->group) {
+			move_fail(op, FI_ENOMEM);
+			return;
+		}
+	}
 	op->left = n;
 	op->ep->busy++;
-	ret = tei_rail_submit(d->dp, tasks, n);
+	ret = tei_rail_submit_group(d->dp, op->group, tasks, n);
 	if (!ret)
 		return;
+	move_free_group(op);
 	op->ep->busy--;
 	op->left = 0;
-	op->err = ret == TEI_ERR_NO_DEVICE ? FI_EHOSTUNREACH : FI_EIO;
-	op->failed = true;
-	op->type->moved(op);
+	move_fail(op, ret == TEI_ERR_NO_DEVICE ? FI_EHOSTUNREACH : FI_EIO);
 }
 
 void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_range *at,
@@ -163,9 +184,7 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_range *at,
 								MOVE_RANGES,
 				   sizeof(*op->tasks));
 	if (!op->tasks) {
-		op->err = FI_ENOMEM;
-		op->failed = true;
-		op->type->moved(op);
+		move_fail(op, FI_ENOMEM);
 		return;
 	}
 	k = move_cut(op, &bounce, at, n, read);
@@ -196,6 +215,7 @@ void moonrail_task_done(struct moonrail_task *t)
 	if (--op->left)
 		return;
 	op->ep->busy--;
+	move_free_group(op);
 	if (op->block && t->task.read && !op->failed)
 		moonrail_bounce_read(op);
 	op->type->moved(op);

@@ -97,6 +97,8 @@ struct moonrail_op {
 	bool released;			/* the peer no longer reads the bytes of
 					 * this operation */
 	struct moonrail_task *tasks;
+	struct tei_rail_group *group;	/* the group of the tasks under way, or
+					 * NULL if there is only one task */
 	/* receive */
 	struct moonrail_peer *from;	/* expected sender; NULL means any
 					 * sender */

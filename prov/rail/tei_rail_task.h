@@ -59,6 +59,21 @@ struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
  * the entries. */
 uint64_t tei_rail_task_ext_lay(struct tei_rail_iov *piece, uint32_t n);
 
+/*
+ * A group: the tasks that move one request, which the caller has divided. If
+ * the peer unregisters a region to which tasks of the group have moved bytes,
+ * the further tasks of the group fail. Otherwise the request would be COMPLETED
+ * although some of its bytes are not in the region that the peer has registered
+ * at the same address since.
+ */
+struct tei_rail_group;
+
+/* Creates a group of tasks for a peer, to which the caller has a reference
+ * until tei_rail_group_free. Takes no lock. Returns NULL if memory is short. */
+struct tei_rail_group *tei_rail_group_new(struct tei_rail_peer *peer);
+/* Frees a group, all tasks of which have ended. NULL is ignored. */
+void tei_rail_group_free(struct tei_rail_group *group);
+
 /* One transfer request. The caller embeds it in a struct of its own, zeroes it
  * and fills in the members below "set by the caller". The data plane owns the
  * task from tei_rail_submit to ops->task_done. */
@@ -72,16 +87,16 @@ struct tei_rail_task {
 	char *local;
 	/* If whole_length is not 0, this task is a part of a request for the
 	 * range [whole, whole + whole_length) at the peer: no byte is moved
-	 * before the whole range is known to be accessible. */
+	 * before the whole range is known to be accessible. The task then has a
+	 * group. */
 	uint64_t whole, whole_length;
+	/* The group of the task, which has no extension, or NULL. A task with a
+	 * group is submitted with tei_rail_submit_group. */
+	struct tei_rail_group *group;
 	bool read;
 	/* the caller has called tei_rail_mr_hold for the memory at "local" and
 	 * keeps it held until the task has ended */
 	bool held;
-	/* If not 0, the time since which the submitter has been waiting.
-	 * MC_SLICE_TIMEOUT then counts from this time, or from the last
-	 * progress of the peer's tasks if that is later. */
-	uint64_t since_ns;
 	/*
 	 * 0, or 1 + the index of the rail that should move the bytes. Other
 	 * rails move the bytes if this rail does not reach the peer, or if the
@@ -91,16 +106,15 @@ struct tei_rail_task {
 	/* Set by the data plane to true if MC_SLICE_TIMEOUT has ended the task.
 	 * Guarded by dp->sched until "done" is called. */
 	bool silent;
-	/* Set by the data plane to true if bytes of the task were cut to a
-	 * region that the peer has unregistered. A part of the task is then not
-	 * posted again, unless that part is the whole task. Guarded by
-	 * dp->sched. */
-	bool region_gone;
 	/* Set by the data plane if bytes of the task were cut to a region whose
 	 * keys were withdrawn although the region was registered: the lower 32
 	 * bits of the region's id, or UINT32_MAX if there are several such
 	 * regions; otherwise 0. Guarded by dp->sched. */
 	uint32_t forgotten;
+	/* If not 0, the time since which the submitter has been waiting.
+	 * MC_SLICE_TIMEOUT then counts from this time, or from the last
+	 * progress of the peer's tasks if that is later. */
+	uint64_t since_ns;
 	/*
 	 * The task extension, or NULL for a task with one local and one remote
 	 * range. In a scatter/gather request, the members "remote" and "local"
@@ -138,10 +152,15 @@ struct tei_rail_task {
 	bool unfenced;			/* a slice of the task was dropped
 					 * without a fence, so that its bytes
 					 * may still land */
+	bool region_gone;		/* bytes of the task were cut to a
+					 * region that the peer has
+					 * unregistered; a part of the task is
+					 * then not posted again, unless that
+					 * part is the whole task */
 	/* how the task will end when its slices have completed: 1 + enum
 	 * tei_rail_end, or 0 if this is not decided yet */
-	uint8_t complete_wanted;
-	uint8_t complete_stage;		/* if complete_wanted is set: 0: the
+	uint8_t complete_wanted : 4;
+	uint8_t complete_stage : 4;	/* if complete_wanted is set: 0: the
 					 * slices may still complete; 1: the
 					 * lanes that carry them were retired */
 	uint64_t complete_ns; /* time at which complete_stage got its value,
@@ -162,6 +181,12 @@ struct tei_rail_task {
  */
 int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		    size_t n);
+
+/* Does the same for tasks of the group, after setting their member "group". The
+ * group must not be freed before the function returns. If group is NULL, only
+ * calls tei_rail_submit. */
+int tei_rail_submit_group(struct tei_rail_dp *dp, struct tei_rail_group *group,
+			  struct tei_rail_task **tasks, size_t n);
 
 /* Polls the tx lanes. Costs little if there is nothing to do. Never blocks. */
 void tei_rail_progress(struct tei_rail_dp *dp);

@@ -157,6 +157,13 @@ static void peer_drop(struct tei_staging_task *task, enum tei_rail_end end)
 	tei_rail_peer_put(task->to);
 }
 
+static void rail_drop(struct tei_staging_task *task, enum tei_rail_end end)
+{
+	tei_rail_group_free(task->group);
+	task->group = NULL;
+	peer_drop(task, end);
+}
+
 static struct tei_rail_task *rail_op(struct tei_staging_piece *piece)
 {
 	_Static_assert(sizeof(struct tei_rail_task) <= TEI_STAGING_OP,
@@ -172,19 +179,25 @@ static void rail_done(struct tei_rail_task *op, enum tei_rail_end end,
 
 static int rail_start(struct tei_staging *s, struct tei_staging_piece *piece)
 {
-	const struct tei_staging_task *task = piece->task;
+	struct tei_staging_task *task = piece->task;
 	struct tei_rail_task *op = rail_op(piece);
 
+	if (piece->length < task->length) {
+		if (!task->group)
+			task->group = tei_rail_group_new(task->to);
+		if (!task->group)
+			return TEI_ERR_MEMORY;
+		op->whole = task->remote;
+		op->whole_length = task->length;
+	}
 	op->peer = task->to;
 	op->remote = task->remote + piece->at;
 	op->length = piece->length;
 	op->local = piece->mem;
-	op->whole = task->remote;
-	op->whole_length = task->length;
 	op->read = task->read;
 	op->since_ns = task->waits_ns;
 	op->done = rail_done;
-	return tei_rail_submit(staging_rails(s), &op, 1);
+	return tei_rail_submit_group(staging_rails(s), task->group, &op, 1);
 }
 
 static void rail_cancel(struct tei_staging *s, struct tei_staging_piece *piece,
@@ -200,7 +213,7 @@ static void rail_cancel(struct tei_staging *s, struct tei_staging_piece *piece,
 
 const struct tei_staging_carrier tei_staging_by_rail = {
 	.hold = peer_hold,
-	.drop = peer_drop,
+	.drop = rail_drop,
 	.start = rail_start,
 	.cancel = rail_cancel,
 };

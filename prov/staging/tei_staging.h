@@ -227,6 +227,10 @@ struct tei_staging_task {
 	/* constant while started */
 	struct staging_pool *pool;
 
+	/* used by the carrier of rails: the group of the pieces' rail tasks, or
+	 * NULL if there is one piece */
+	struct tei_rail_group *group;
+
 	/* guarded by local->part.lock */
 	struct tei_list live;		/* in the list of all started tasks */
 	struct tei_list queue;		/* in the pool's queue or deferred list

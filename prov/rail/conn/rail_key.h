@@ -53,6 +53,26 @@ struct rail_rkey {
 	} part[];
 };
 
+/* Bytes of a peer's region that tasks of a group were allowed to use. */
+struct rail_key_use {
+	struct rail_key_use *next;	/* next one of the group, or NULL */
+	uint64_t id;			/* id of the region */
+	struct tei_range range;		/* the smallest range that contains
+					 * these bytes */
+};
+
+/* Made by its owner without a lock, freed by its owner. Guarded by
+ * dp->sched. */
+struct tei_rail_group {
+	struct tei_rail_peer *peer;	/* does not change */
+	struct tei_list link;		/* in peer->keys.groups, or in no list
+					 * if the group has no use yet */
+	struct rail_key_use *uses;
+	bool region_gone;		/* atomic: the peer has unregistered a
+					 * region in uses, so no further bytes
+					 * of the group are posted */
+};
+
 /* Returns the remote key whose range contains addr, or NULL. */
 struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 	TEI_REQUIRES(rail_sched_held);
@@ -156,6 +176,16 @@ bool rail_key_replaces(struct tei_rail_peer *peer, const struct rail_rkey *key)
 /* Sets tei_rail_task.region_gone of these tasks. */
 void rail_key_mark_tasks(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
+/* Returns true if the task, which has a group, may be cut into slices: the keys
+ * of its request are known, and all regions that the group has used are
+ * registered. Records which regions the task uses. Requests the missing
+ * keys. */
+bool rail_key_group_ready(struct tei_rail_peer *peer,
+			  const struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if the task has a group, and the peer has unregistered a region
+ * that the group has used. */
+bool rail_key_group_gone(const struct tei_rail_task *task);
 /* Notes in the tasks which regions they have used, because the keys of all
  * regions are about to be withdrawn. */
 void rail_key_forget(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);

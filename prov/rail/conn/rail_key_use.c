@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "prov/rail/conn/rail_key.h"
 #include "prov/rail/core/rail_dp.h"
@@ -89,6 +90,148 @@ void rail_key_forget(struct tei_rail_peer *peer)
 		use_task(peer, t, use_forget, NULL);
 }
 
+/* --- groups of tasks ----------------------------------------------------- */
+
+struct tei_rail_group *tei_rail_group_new(struct tei_rail_peer *peer)
+{
+	struct tei_rail_group *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	g->peer = peer;
+	tei_list_init(&g->link);
+	return g;
+}
+
+void tei_rail_group_free(struct tei_rail_group *g)
+{
+	struct rail_key_use *u, *next;
+
+	if (!g)
+		return;
+	rail_sched_enter(g->peer->dp);
+	tei_list_del(&g->link);
+	rail_sched_leave(g->peer->dp);
+	for (u = g->uses; u; u = next) {
+		next = u->next;
+		free(u);
+	}
+	free(g);
+}
+
+/* Records that the group may use the bytes [base, end) of the region with this
+ * id. Returns false if memory is short. */
+static bool group_use(struct tei_rail_group *g, uint64_t id, uint64_t base,
+		      uint64_t end)
+{
+	struct rail_key_use *u = g->uses;
+
+	while (u && u->id != id)
+		u = u->next;
+	if (!u) {
+		u = malloc(sizeof(*u));
+		if (!u)
+			return false;
+		u->next = g->uses;
+		u->id = id;
+		u->range.base = base;
+		u->range.end = end;
+		g->uses = u;
+	}
+	if (base < u->range.base)
+		u->range.base = base;
+	if (end > u->range.end)
+		u->range.end = end;
+	return true;
+}
+
+static bool group_use_keys(struct tei_rail_peer *peer,
+			   const struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t base = t->remote, end = base + t->length;
+	uint32_t i = tei_range_index(&peer->keys.rkeys, base);
+	const struct rail_rkey *k;
+	struct tei_range *r;
+
+	while ((r = tei_range_below(&peer->keys.rkeys, i++, end))) {
+		k = tei_container_of(r, struct rail_rkey, range);
+		if (!group_use(t->group, k->id,
+			       k->range.base > base ? k->range.base : base,
+			       k->range.end < end ? k->range.end : end))
+			return false;
+	}
+	if (tei_list_empty(&t->group->link))
+		tei_list_add_tail(&peer->keys.groups, &t->group->link);
+	return true;
+}
+
+bool rail_key_group_gone(const struct tei_rail_task *t)
+{
+	return t->group &&
+	       __atomic_load_n(&t->group->region_gone, __ATOMIC_RELAXED);
+}
+
+bool rail_key_group_ready(struct tei_rail_peer *peer,
+			  const struct tei_rail_task *t)
+{
+	bool whole = t->whole_length != 0;
+
+	if (rail_key_group_gone(t) ||
+	    !rail_key_covers_or_want(peer, whole ? t->whole : t->remote,
+				     whole ? t->whole_length : t->length,
+				     t->read))
+		return false;
+	if (group_use_keys(peer, t))
+		return true;
+	/* memory is short; the answer of the peer causes the next attempt */
+	rail_key_want(peer, t->remote, t->length);
+	return false;
+}
+
+/* Marks the groups that have used the region with this id. Returns true if
+ * there is such a group. */
+static bool group_unregistered(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_key_use *u;
+	struct tei_rail_group *g;
+	bool any = false;
+
+	tei_list_foreach (g, &peer->keys.groups, struct tei_rail_group, link) {
+		for (u = g->uses; u && u->id != id; u = u->next)
+			;
+		if (!u)
+			continue;
+		__atomic_store_n(&g->region_gone, true, __ATOMIC_RELAXED);
+		any = true;
+	}
+	return any;
+}
+
+/* Marks the groups that have used bytes of another region which the key
+ * contains. Returns true if there is such a group. */
+static bool group_replaced(struct tei_rail_peer *peer,
+			   const struct rail_rkey *key)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_key_use *u;
+	struct tei_rail_group *g;
+	bool any = false;
+
+	tei_list_foreach (g, &peer->keys.groups, struct tei_rail_group, link)
+		for (u = g->uses; u; u = u->next) {
+			if (u->id == key->id ||
+			    u->range.base >= key->range.end ||
+			    u->range.end <= key->range.base)
+				continue;
+			__atomic_store_n(&g->region_gone, true,
+					 __ATOMIC_RELAXED);
+			any = true;
+		}
+	return any;
+}
+
 /* --- regions that the peer has unregistered ------------------------------ */
 
 /* Marks the tasks that have used a region with this id whose keys were
@@ -111,8 +254,8 @@ static bool use_of_forgotten(struct tei_rail_peer *peer, uint64_t id)
 
 bool rail_key_unregistered(struct tei_rail_peer *peer, uint64_t id)
 {
+	bool any = group_unregistered(peer, id);
 	struct rail_rkey *k;
-	bool any = false;
 
 	if (tei_list_empty(&peer->tasks.live))
 		return false;
@@ -155,9 +298,9 @@ static bool use_replaces_forgotten(struct tei_rail_peer *peer,
 bool rail_key_replaces(struct tei_rail_peer *peer, const struct rail_rkey *key)
 {
 	uint32_t i = tei_range_index(&peer->keys.rkeys, key->range.base);
+	bool any = group_replaced(peer, key);
 	const struct rail_rkey *old;
 	struct tei_range *r;
-	bool any = false;
 
 	while ((r = tei_range_below(&peer->keys.rkeys, i++, key->range.end))) {
 		old = tei_container_of(r, struct rail_rkey, range);

@@ -347,6 +347,173 @@ static void test_region_without_keys_is_revoked_too(void)
 	use_end(&rig);
 }
 
+/* --- groups of tasks ------------------------------------------------------ */
+
+/* Adds a task of the group, of which "cut" bytes have been cut into slices that
+ * have completed, after its keys were found. A task that is cut completely
+ * ends. */
+static struct tei_rail_task *use_part(struct use_rig *rig,
+				      struct tei_rail_group *group,
+				      uint64_t remote, uint64_t cut)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t = use_task(rig, remote, cut, NULL);
+
+	t->group = group;
+	if (cut)
+		CU_ASSERT(rail_key_group_ready(rig->peer, t));
+	if (cut == USE_LEN)
+		rail_task_finish(rig->plane.dp, t, &rig->done);
+	return t;
+}
+
+static struct tei_rail_group *use_group(struct use_rig *rig)
+{
+	struct tei_rail_group *group = tei_rail_group_new(rig->peer);
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(group);
+	return group;
+}
+
+/* Ends the tasks as use_end does, then frees the groups. */
+static void use_end_groups(struct use_rig *rig, struct tei_rail_group *a,
+			   struct tei_rail_group *b)
+	TEI_RELEASE(rail_sched_held)
+{
+	uint32_t i;
+
+	for (i = 0; i < rig->n; i++)
+		rig->task[i].task.group = NULL;
+	rail_sched_leave(rig->plane.dp);
+	tei_rail_group_free(a);
+	tei_rail_group_free(b);
+	rail_sched_enter(rig->plane.dp);
+	use_end(rig);
+}
+
+static void test_revocation_fails_rest_of_group(void)
+{
+	struct tei_rail_task *next, *other, *new;
+	struct tei_rail_group *begun, *fresh;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	use_add(&rig, 0x2000, USE_LEN, 2);
+	begun = use_group(&rig);
+	fresh = use_group(&rig);
+	use_part(&rig, begun, 0x1000, USE_LEN);
+	next = use_part(&rig, begun, 0x2000, 0);
+	other = use_part(&rig, fresh, 0x2000, 1);
+	use_revoke(&rig, 1);
+	CU_ASSERT(use_failed(next));
+	CU_ASSERT_EQUAL(other->complete_wanted, 0);
+	/* a group that has used nothing yet may use the new region */
+	new = use_part(&rig, fresh, 0x1000, 0);
+	CU_ASSERT_FALSE(rail_key_group_gone(new));
+	use_end_groups(&rig, begun, fresh);
+}
+
+static void test_revocation_lets_posted_group_complete(void)
+{
+	struct tei_rail_task *posted;
+	struct tei_rail_group *group;
+	struct rail_slice *s;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	group = use_group(&rig);
+	posted = use_task(&rig, 0x1000, USE_LEN, NULL);
+	posted->group = group;
+	CU_ASSERT(rail_key_group_ready(rig.peer, posted));
+	s = use_slice(&rig, posted, 0, USE_LEN);
+	use_revoke(&rig, 1);
+	CU_ASSERT_EQUAL(posted->complete_wanted, 0);
+	/* the slice would be posted to the new region */
+	rail_sched_again(rig.peer, s, &rig.done);
+	CU_ASSERT(use_failed(posted));
+	use_end_groups(&rig, group, NULL);
+}
+
+static void test_no_task_of_group_is_cut_after_revocation(void)
+{
+	struct tei_rail_task *late;
+	struct tei_rail_group *group;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	group = use_group(&rig);
+	use_part(&rig, group, 0x1000, USE_LEN);
+	use_revoke(&rig, 1);
+	use_add(&rig, 0x1000, 2 * USE_LEN, 2);
+	late = use_part(&rig, group, 0x2000, 0);
+	CU_ASSERT_FALSE(rail_key_group_ready(rig.peer, late));
+	use_end_groups(&rig, group, NULL);
+}
+
+static void test_key_of_newer_region_fails_group(void)
+{
+	struct tei_rail_task *next, *both;
+	struct tei_rail_group *group, *same;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, USE_LEN, 1);
+	use_add(&rig, 0x2000, USE_LEN, 2);
+	group = use_group(&rig);
+	same = use_group(&rig);
+	use_part(&rig, group, 0x1000, USE_LEN);
+	next = use_part(&rig, group, 0x2000, 0);
+	/* a task in two regions */
+	both = use_part(&rig, same, 0x1800, USE_LEN - 1);
+	rail_key_drop_all(rig.peer);
+	use_reply(&rig, 0x1000, USE_LEN, 1, 0);
+	use_reply(&rig, 0x2000, USE_LEN, 2, 0);
+	CU_ASSERT_EQUAL(next->complete_wanted, 0);
+	CU_ASSERT_EQUAL(both->complete_wanted, 0);
+	rail_key_drop_all(rig.peer);
+	use_reply(&rig, 0x1000, USE_LEN, 3, 1);
+	CU_ASSERT(use_failed(next));
+	CU_ASSERT(use_failed(both));
+	use_end_groups(&rig, group, same);
+}
+
+/* The first task of a merged slice belongs to a group, the others do not. */
+static void test_merged_slice_loses_only_task_of_group(void)
+{
+	struct tei_rail_task *part, *plain;
+	struct tei_rail_group *group;
+	struct rail_slice *s;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, 2 * USE_LEN, 1);
+	group = use_group(&rig);
+	part = use_part(&rig, group, 0x1000, 0);
+	plain = use_task(&rig, 0x2000, 0, NULL);
+	CU_ASSERT(rail_key_group_ready(rig.peer, part));
+	rail_task_unqueue(part);
+	rail_task_unqueue(plain);
+	part->cut = part->done_bytes = USE_LEN;
+	plain->cut = USE_LEN;
+	s = use_slice(&rig, part, 0, USE_LEN);
+	s->ntasks = 2;
+	s->len = 2 * USE_LEN;
+	s->local = part->local;
+	part->merge_next = plain;
+	plain->slices++;
+	plain->merge_next = NULL;
+	use_revoke(&rig, 1);
+	rail_sched_again(rig.peer, s, &rig.done);
+	CU_ASSERT(use_failed(part));
+	CU_ASSERT_EQUAL(plain->complete_wanted, 0);
+	CU_ASSERT_EQUAL(plain->slices, 1);
+	CU_ASSERT_FALSE(tei_list_empty(&rig.peer->tasks.retry));
+	use_end_groups(&rig, group, NULL);
+}
+
 const struct tei_test_case rail_key_use_cases[] = {
 	{ "revocation_fails_partly_cut_task",
 	  test_revocation_fails_partly_cut_task },
@@ -364,5 +531,15 @@ const struct tei_test_case rail_key_use_cases[] = {
 	  test_reply_older_than_a_known_region_is_void },
 	{ "region_without_keys_is_revoked_too",
 	  test_region_without_keys_is_revoked_too },
+	{ "revocation_fails_rest_of_group",
+	  test_revocation_fails_rest_of_group },
+	{ "revocation_lets_posted_group_complete",
+	  test_revocation_lets_posted_group_complete },
+	{ "no_task_of_group_is_cut_after_revocation",
+	  test_no_task_of_group_is_cut_after_revocation },
+	{ "key_of_newer_region_fails_group",
+	  test_key_of_newer_region_fails_group },
+	{ "merged_slice_loses_only_task_of_group",
+	  test_merged_slice_loses_only_task_of_group },
 	{ NULL, NULL },
 };

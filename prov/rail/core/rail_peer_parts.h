@@ -312,6 +312,9 @@ struct rail_peer_keys {
 					 * epoch is discarded */
 	bool forgotten;			/* tei_rail_task.forgotten may be set in
 					 * an unfinished task */
+	struct tei_list groups;		/* groups of tasks that have used
+					 * regions of the peer
+					 * (tei_rail_group.link) */
 	struct rail_key_want want;
 	struct rail_draining *draining;	/* array of the peer's regions whose
 					 * keys were withdrawn, but are still

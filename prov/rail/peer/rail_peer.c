@@ -139,6 +139,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->tasks.awaiting_fence);
 	rail_notify_init(p);
 	tei_list_init(&p->keys.all);
+	tei_list_init(&p->keys.groups);
 	rail_atomic_init(p);
 	tei_list_init(&p->faults);
 	p->life.received = -1;

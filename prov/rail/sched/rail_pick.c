@@ -403,9 +403,8 @@ static bool pick_keys_ready(struct tei_rail_peer *peer, struct tei_rail_task *t)
 	if (t->ext)
 		t->keys_checked =
 			rail_iov_keys(peer, t->ext, 0, t->length, t->read);
-	else if (t->whole_length)
-		t->keys_checked = rail_key_covers_or_want(
-			peer, t->whole, t->whole_length, t->read);
+	else if (t->group)
+		t->keys_checked = rail_key_group_ready(peer, t);
 	else
 		t->keys_checked = rail_key_covers_or_want(peer, t->remote,
 							  t->length, t->read);

@@ -240,10 +240,13 @@ static void retry_gone_err(const struct tei_rail_task *t, struct tei_err *err)
 			 "%s: %s", t->peer->name, err->text);
 }
 
-/* Returns true if other bytes of the slice's task were cut to a region that the
- * peer has unregistered. */
+/* Returns true if other bytes of the slice's first task, or of that task's
+ * group, were cut to a region that the peer has unregistered. Only the first
+ * task of a slice may have a group. */
 static bool retry_is_torn(const struct rail_slice *s)
 {
+	if (rail_key_group_gone(s->first))
+		return true;
 	return s->ntasks == 1 && s->first->region_gone &&
 	       s->len < s->first->length;
 }
@@ -271,6 +274,9 @@ bool rail_slice_unregistered(struct rail_slice *s, struct rail_done *done)
 		retry_begin_again(s);
 		return false;
 	}
+	/* the other tasks of the slice do not belong to the group */
+	if (s->ntasks > 1 && rail_slice_split(s->peer, s, 0))
+		rail_peer_activate(s->peer);
 	retry_gone_err(s->first, &err);
 	rail_slice_refuse(s, &err, done);
 	return true;
@@ -299,7 +305,7 @@ static void retry_fail_gone(struct tei_list *queue, struct rail_done *done)
 
 	tei_list_foreach_safe(t, next, queue, struct tei_rail_task,
 			      queue_link) {
-		if (!t->region_gone)
+		if (!t->region_gone && !rail_key_group_gone(t))
 			continue;
 		/* slices of the task are posted, so the peer's state machines
 		 * must watch them */

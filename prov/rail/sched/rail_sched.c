@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "prov/rail/conn/rail_key.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
@@ -185,6 +186,29 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	    (__atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED) &&
 	     !rail_posted_any(dp)))
 		rail_progress_wake(dp);
+	rail_done_run(dp, &done);
+	return 0;
+}
+
+int tei_rail_submit_group(struct tei_rail_dp *dp, struct tei_rail_group *group,
+			  struct tei_rail_task **tasks, size_t n)
+{
+	struct rail_done done;
+	size_t i;
+	int ret;
+
+	for (i = 0; i < n; i++)
+		tasks[i]->group = group;
+	ret = tei_rail_submit(dp, tasks, n);
+	if (ret || !group ||
+	    !__atomic_load_n(&group->region_gone, __ATOMIC_RELAXED))
+		return ret;
+	/* A region was unregistered before the tasks were queued. If this
+	 * happens later, the tasks are in the queues and fail there. */
+	rail_done_init(&done);
+	rail_sched_enter(dp);
+	rail_sched_unregistered(group->peer, &done);
+	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
 	return 0;
 }

@@ -295,6 +295,15 @@ void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
 void rail_sched_unregistered(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
+/*
+ * Splits a slice of the retry list that one operation can no longer cover, for
+ * example because the memory is now registered as two regions. A slice with
+ * several tasks is split after the first task, any other slice after len bytes.
+ * Returns false if memory is short.
+ */
+bool rail_slice_split(struct tei_rail_peer *peer, struct rail_slice *slice,
+		      uint64_t len) TEI_REQUIRES(rail_sched_held);
+
 /* Fails the tasks of a slice of the retry list that must not be posted again
  * because the peer has unregistered a region that its task has used. Returns
  * false if the slice may be posted again. */

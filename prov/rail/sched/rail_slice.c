@@ -64,14 +64,8 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 
 /* --- cutting ------------------------------------------------------------- */
 
-/*
- * Splits a slice on the retry list that one operation can no longer cover, for
- * example because the memory is now registered as two regions. A slice with
- * several tasks is split after the first task, any other slice after len bytes.
- * Returns false if memory is short.
- */
-static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
-			uint64_t len) TEI_REQUIRES(rail_sched_held)
+bool rail_slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
+		      uint64_t len)
 {
 	struct rail_slice *rest = rail_slice_get(peer->dp);
 
@@ -120,7 +114,7 @@ static void slice_merge(struct rail_slice *s, struct tei_list *next,
 	while (next != &s->peer->tasks.small) {
 		t = tei_container_of(next, struct tei_rail_task, queue_link);
 		next = next->next;
-		if (t->ext || t->whole_length || t->read != s->read || t->cut ||
+		if (t->ext || t->group || t->read != s->read || t->cut ||
 		    t->mr != s->mr || t->rail != s->first->rail ||
 		    t->local != s->local + s->len ||
 		    t->remote != s->remote + s->len ||
@@ -158,7 +152,7 @@ static struct rail_slice *slice_cut_retry(const struct rail_pick *pick)
 	struct rail_slice *s = pick->slice;
 
 	while (s->len > pick->len)
-		if (!slice_split(s->peer, s, pick->len))
+		if (!rail_slice_split(s->peer, s, pick->len))
 			return NULL;
 	tei_list_del(&s->link);
 	s->peer->tasks.overtaken = 0;

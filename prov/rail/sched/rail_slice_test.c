@@ -801,21 +801,51 @@ static void test_part_of_bulk_request_is_not_small(void)
 {
 	struct test_task bulk, part, *all[] = { &bulk, &part };
 	struct tei_rail_task *list = &part.task;
+	struct tei_rail_group *group;
 	struct slice_rig rig;
 	uint64_t ahead = 0;
 
 	slice_begin(&rig, SLICE_SLOW);
+	group = tei_rail_group_new(rig.peer[1]);
 	slice_submit(&rig, 1, SLICE_BULK, &bulk);
 	test_task_init(&part, rig.peer[1], false, rig.mem,
 		       (void *)(uintptr_t)SLICE_MIB, 4 * SLICE_KIB);
 	part.task.whole = SLICE_MIB;
 	part.task.whole_length = SLICE_MIB;
-	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(rig.plane.dp, &list, 1), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_submit_group(rig.plane.dp, group, &list,
+						    1), 0);
 	slice_fill(&rig, 1, &ahead);
 	CU_ASSERT_EQUAL(rig.rail->bulk.throttled_left, 0);
 	CU_ASSERT(slice_held(&rig, 1) > 2 * SLICE_MIN);
 	CU_ASSERT_EQUAL(rig.rail->bulk.bytes, slice_held(&rig, 1));
+	list->group = NULL;
+	tei_rail_group_free(group);
 	slice_end(&rig, all, 2);
+}
+
+/* Tests that a task fails if a region that its group has used was unregistered
+ * before the task was submitted. */
+static void test_task_of_failed_group_fails(void)
+{
+	struct tei_rail_group *group;
+	struct tei_rail_task *list;
+	struct slice_rig rig;
+	struct test_task t;
+
+	slice_begin(&rig, SLICE_SLOW);
+	group = tei_rail_group_new(rig.peer[1]);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(group);
+	group->region_gone = true;
+	test_task_init(&t, rig.peer[1], false, rig.mem,
+		       (void *)(uintptr_t)SLICE_MIB, 4 * SLICE_KIB);
+	list = &t.task;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_submit_group(rig.plane.dp, group, &list,
+						    1), 0);
+	CU_ASSERT_EQUAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_FAILED);
+	CU_ASSERT_EQUAL(t.code, TEI_ERR_NOT_REGISTERED);
+	tei_rail_group_free(group);
+	slice_end(&rig, NULL, 0);
 }
 
 /* Returns the number of bytes that rail 1, which is far from the memory, takes
@@ -1230,6 +1260,7 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_idle_peers_lose_their_bulk_share },
 	{ "bulk_task_without_small_tasks_fills_window",
 	  test_bulk_task_without_small_tasks_fills_window },
+	{ "task_of_failed_group_fails", test_task_of_failed_group_fails },
 	{ "part_of_bulk_request_is_not_small",
 	  test_part_of_bulk_request_is_not_small },
 	{ "far_rail_is_unused_while_near_window_has_room",
