@@ -394,6 +394,7 @@ static void fence_of_withdrawn_rail_is_accepted(void)
 	ACCEPTED(LEARNED, 0, 2);
 	ACCEPTED(RELEASED, 1, 0);
 	REFUSED(SENT, 1, 0);
+	sim_fence_end();
 }
 
 const struct tei_test_case sim_fence_cases[] = {
