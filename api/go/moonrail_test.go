@@ -68,8 +68,8 @@ func heldWrite(t *testing.T, engine *Engine, there *target) (*Memory, *Transfer,
 	return memory, transfer, peer
 }
 
-// watched is a context that closes asked when a call begins to wait for the context's end,
-// that is, after the submission.
+// watched is a context whose method Done closes the channel "asked" when it is first called.
+// A blocking call first calls Done when it begins to wait, after the submission.
 type watched struct {
 	context.Context
 	once  *sync.Once
@@ -85,8 +85,9 @@ func (w watched) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// submitWithDeadline submits a transfer whose context ends soon. On a slow machine, a
-// context may end before the submission; the next one then has twice the time.
+// submitWithDeadline submits a transfer whose context ends soon. On a slow machine, the
+// context may end before the submission; submitWithDeadline then tries again with twice the
+// time.
 func submitWithDeadline(t *testing.T, submit func(context.Context) (*Transfer, error)) *Transfer {
 	t.Helper()
 	for limit := 100 * time.Millisecond; ; limit *= 2 {

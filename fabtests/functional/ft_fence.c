@@ -24,10 +24,11 @@
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/fx_links.h"
 
-/* bytes of a job, which takes 160 ms on two rails with their first rate */
+/* Number of bytes of a job. Two rails of FENCE_MBIT transfer them in
+ * 160 ms. */
 #define FENCE_MEM (8 * FX_MIB)
-#define FENCE_MBIT 200		/* first rate of a rail, Mbit/s */
-#define FENCE_MBIT_MIN 12
+#define FENCE_MBIT 200	/* rate to which rails.sh limits a rail, Mbit/s */
+#define FENCE_MBIT_MIN 12 /* smallest limit of fence_slow_down, Mbit/s */
 #define FENCE_BLOCK (512 * FX_KIB)
 /* ms until held packets have arrived after the rail is restored */
 #define FENCE_HELD_MS 400
@@ -290,7 +291,7 @@ static bool fence_once(struct fence_rig *rig, const struct fence_cut *cut,
 
 /* Reduces the rates of the rails before the attempt number `attempt`, so that
  * the job takes longer. On a loaded machine, the commands that cut a rail may
- * take longer than the job at the first rates. */
+ * take longer than a job at FENCE_MBIT. Returns false on failure. */
 static bool fence_slow_down(int attempt)
 {
 	int mbit = attempt / 2 < 4 ? FENCE_MBIT >> attempt / 2 : FENCE_MBIT_MIN;

@@ -1327,9 +1327,9 @@ in_namespaces()
 		>"$tmp/$1.log" 2>&1 9>&- || echo "$1" >>"$tmp/failed"
 }
 
-# together CASE…: runs the cases concurrently, because they wait half of the time,
-# but only four at a time. With more, te_info could reach its time limits on a busy
-# machine. The pipe has one line for each case that may start.
+# together CASE…: runs the cases concurrently, because each waits half of the time. At
+# most four cases run at a time. With more, te_info could reach its time limits on a
+# busy machine. The pipe has one line for each case that may start.
 together()
 {
 	for c; do

@@ -39,10 +39,10 @@ static bool deadline_records(struct fx_job *job)
 	return true;
 }
 
-/* Submits the request in a new batch whose deadline is in DEADLINE_MS, and sets
- * *at to that time. On a slow machine, the deadline may pass before the
- * submission; the next batch then has twice the time. Returns true on
- * success. */
+/* Submits the request in a new batch whose deadline is DEADLINE_MS from now. If
+ * the deadline passes before the submission, as may happen on a slow machine,
+ * repeats this with another batch and twice the time. Sets *at to the deadline
+ * of the last batch. Returns true on success. */
 static bool deadline_submit(struct wait_rig *rig, struct fx_job *job,
 			    struct transfer_request *req, bool before,
 			    uint64_t *at)

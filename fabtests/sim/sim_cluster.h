@@ -29,8 +29,8 @@ struct sim_conf {
 	uint64_t until_ns;		/* virtual time at which the workload
 					 * ends, ns */
 	bool verbs;			/* NICs behave like verbs devices */
-	uint32_t places;		/* MC_MAX_EP_PER_CTX of all processes; 0
-					 * means the default */
+	uint32_t places;		/* value of MC_MAX_EP_PER_CTX in each
+					 * process; 0 means the default */
 	size_t chunk;			/* size of a registered region, bytes */
 };
 

@@ -235,7 +235,8 @@ void __wrap_rail_fence_event(struct tei_rail_peer *peer, uint16_t remote,
 	__real_rail_fence_event(peer, remote, event, args);
 }
 
-/* Records for each rail that this process sends BYE to the peer. */
+/* Called when this process sends BYE to the peer. Records one event per
+ * rail. */
 static void hooks_bye(const struct tei_rail_peer *peer)
 {
 	struct sim_fence_event e = {

@@ -617,10 +617,10 @@ static bool worker_part(struct load_worker *w, struct tei_rail_group *group,
 	return true;
 }
 
-/* Moves the operation in parts, one after the other, as the bounce buffers of
- * an engine do. After a part that is not COMPLETED, no further part begins.
- * Waits before some of the parts, so that the target may unregister its memory
- * and register it again meanwhile. */
+/* Moves the data of the operation in parts, one after the other, as an engine
+ * does with bounce buffers. After a part that is not COMPLETED, no further part
+ * begins. Waits before some of the parts, so that the target may unregister its
+ * memory and register it again meanwhile. */
 static void worker_divide(struct load_worker *w)
 {
 	struct load_op *op = &w->op;

@@ -24,8 +24,8 @@ struct simulate_options {
 	uint32_t errors;		/* completed reads and writes, per
 					 * million, whose completions become
 					 * errors */
-	uint32_t places;		/* MC_MAX_EP_PER_CTX of all processes;
-					 * 0: the seed decides */
+	uint32_t places;		/* value of MC_MAX_EP_PER_CTX in each
+					 * process; 0: the seed chooses it */
 	int verbs;			/* 1: NICs behave like verbs devices; 0:
 					 * like tcp; -1: the seed decides */
 	uint64_t break_at;		/* number of the event before which

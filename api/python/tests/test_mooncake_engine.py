@@ -302,7 +302,7 @@ def test_threads_share_an_engine(engine, memory, target):
 
 def test_waiting_releases_the_gil(monkeypatch, own_target):
     """Only the second thread can end the wait: it continues the stopped target, and needs
-    the GIL for that. A wait with the GIL ends after MC_SLICE_TIMEOUT."""
+    the GIL for that. A wait that held the GIL would end only after MC_SLICE_TIMEOUT."""
     monkeypatch.setenv("MOONRAIL_LOCAL", "0")
     monkeypatch.setenv("MC_SLICE_TIMEOUT", "30")
     engine = TransferEngine()

@@ -25,7 +25,8 @@ def engine(request):
 
 @pytest.fixture
 def rails_only(request):
-    """An engine whose bytes go over the rails. The parameter adds settings."""
+    """An engine that makes no copies inside the host, so all bytes go over the rails. The
+    parameter of the fixture is a dict of further settings of the engine."""
     with moonrail.Engine(name="127.0.0.1", settings={
             "MOONRAIL_LOCAL": "0", **getattr(request, "param", {})}) as one:
         yield one

@@ -118,7 +118,8 @@ static struct fab_side *conn_crossing(const struct fab_ep *ep,
 	return &s->conn->side[1];
 }
 
-/* Counts the connections that the endpoint has started and not closed. */
+/* Counts the connections that the endpoint has started and not closed, and
+ * updates the largest such number in the statistics. */
 static void conn_count(const struct fab_ep *ep)
 {
 	const struct fab_side *s;

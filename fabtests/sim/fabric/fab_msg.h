@@ -121,7 +121,7 @@ struct fab_side {
 				  * to this side */
 	fi_addr_t addr;		 /* index of the last entry of ep->by_addr that
 				  * was set to this side */
-	bool started; /* this side's endpoint has started the connection */
+	bool started; /* this side's endpoint has initiated the connection */
 	bool shut; /* the process of this side has cut the connection; the side
 		    * closes when FAB_P_CUT is handled */
 	/* The side uses the members from `queue` to `next_msg` as a sender. */

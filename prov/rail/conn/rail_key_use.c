@@ -189,8 +189,8 @@ bool rail_key_group_ready(struct tei_rail_peer *peer,
 	return false;
 }
 
-/* Marks the groups that have used the region with this id. Returns true if
- * there is such a group. */
+/* Marks the groups that have used the peer's region with this id, so that their
+ * further tasks fail. Returns true if there is such a group. */
 static bool group_unregistered(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -209,8 +209,9 @@ static bool group_unregistered(struct tei_rail_peer *peer, uint64_t id)
 	return any;
 }
 
-/* Marks the groups that have used bytes of another region which the key
- * contains. Returns true if there is such a group. */
+/* Called when the peer has sent a key. Marks the groups that have used bytes in
+ * the range of the key while these bytes belonged to another region, so that
+ * their further tasks fail. Returns true if there is such a group. */
 static bool group_replaced(struct tei_rail_peer *peer,
 			   const struct rail_rkey *key)
 	TEI_REQUIRES(rail_sched_held)

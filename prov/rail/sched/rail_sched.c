@@ -203,8 +203,9 @@ int tei_rail_submit_group(struct tei_rail_dp *dp, struct tei_rail_group *group,
 	if (ret || !group ||
 	    !__atomic_load_n(&group->region_gone, __ATOMIC_RELAXED))
 		return ret;
-	/* A region was unregistered before the tasks were queued. If this
-	 * happens later, the tasks are in the queues and fail there. */
+	/* The peer has unregistered a region that the group has used. If that
+	 * happened before these tasks were queued, nothing has failed them yet,
+	 * so they are failed here. */
 	rail_done_init(&done);
 	rail_sched_enter(dp);
 	rail_sched_unregistered(group->peer, &done);
