@@ -540,8 +540,8 @@ static bool call_room_sent(struct fi_rig *r)
 	return call_room_all(r) && good;
 }
 
-/* Sends to a stopped peer until no message is accepted for ROOM_PAUSE_NS.
- * Returns false on failure. */
+/* Sends to a stopped peer until the endpoint has no room for a message and has
+ * accepted none for ROOM_PAUSE_NS. Returns false on failure. */
 static bool call_room_fill(struct fi_rig *r)
 {
 	uint64_t now = ft_now_ns(), taken = now, n = 0;
@@ -556,7 +556,7 @@ static bool call_room_fill(struct fi_rig *r)
 			n++;
 		}
 	} while ((!ret || ret == -FI_EAGAIN) && now < end &&
-		 now - taken < ROOM_PAUSE_NS);
+		 (now - taken < ROOM_PAUSE_NS || call_tx_left(r->ep)));
 	return ret == -FI_EAGAIN && now < end;
 }
 
