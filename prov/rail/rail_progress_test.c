@@ -938,7 +938,7 @@ static void test_descriptors_can_be_slept_on_after_traffic(void)
 /* a thread that wakes this long before the end of its sleep, or earlier, was
  * woken by an event */
 #define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)
-#define PROGRESS_TRIES		4
+#define PROGRESS_TRIES		12
 
 /* Waits until at least PROGRESS_LONG_NS are left of a sleep of the thread.
  * Returns the time at which the sleep ends, or 0 if there was no such sleep. */
