@@ -24,10 +24,9 @@
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/fx_links.h"
 
-/* Number of bytes of a job. Two rails of FENCE_MBIT transfer them in
+/* Number of bytes of a job. Two rails of FX_LINKS_MBIT transfer them in
  * 160 ms. */
 #define FENCE_MEM (8 * FX_MIB)
-#define FENCE_MBIT 200	/* rate to which rails.sh limits a rail, Mbit/s */
 #define FENCE_MBIT_MIN 12 /* smallest limit of fence_slow_down, Mbit/s */
 #define FENCE_BLOCK (512 * FX_KIB)
 /* ms until held packets have arrived after the rail is restored */
@@ -291,20 +290,12 @@ static bool fence_once(struct fence_rig *rig, const struct fence_cut *cut,
 
 /* Reduces the rates of the rails before the attempt number `attempt`, so that
  * the job takes longer. On a loaded machine, the commands that cut a rail may
- * take longer than a job at FENCE_MBIT. Returns false on failure. */
+ * take longer than a job at FX_LINKS_MBIT. Returns false on failure. */
 static bool fence_slow_down(int attempt)
 {
-	int mbit = attempt / 2 < 4 ? FENCE_MBIT >> attempt / 2 : FENCE_MBIT_MIN;
-	char rate[32];
-
-	if (attempt < 2)
-		return true;
-	for (int i = 0; i < 2; i++) {
-		snprintf(rate, sizeof(rate), "rate %d %dmbit", i, mbit);
-		if (!fx_links_do(rate))
-			return false;
-	}
-	return true;
+	return attempt < 2 ||
+	       fx_links_rates(attempt / 2 < 4 ? FX_LINKS_MBIT >> attempt / 2
+					      : FENCE_MBIT_MIN);
 }
 
 static void fence_cut(struct fence_rig *rig, unsigned int kind)

@@ -546,18 +546,7 @@ static bool links_slow_over(struct fx_job *job)
  * the command that reduces the rate of r0. */
 static bool links_slow_begin(int attempt)
 {
-	char rates[64];
-	/* Mbit/s; fx_links_inside makes the rails with 200 Mbit/s */
-	int rate = 200 >> attempt;
-
-	if (!attempt)
-		return true;
-	for (int i = 0; i < 2; i++) {
-		snprintf(rates, sizeof(rates), "rate %d %dmbit", i, rate);
-		if (!fx_links_do(rates))
-			return false;
-	}
-	return true;
+	return !attempt || fx_links_rates(FX_LINKS_MBIT >> attempt);
 }
 
 /* Starts a job and reduces the rate of r0 to 10 Mbit/s while the job is in

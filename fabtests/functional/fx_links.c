@@ -18,14 +18,15 @@ bool fx_links_are(void)
 int fx_links_inside(char **argv, const char *control)
 {
 	const char *src = getenv("SRC");
-	char path[512], self[512];
+	char path[512], self[512], rate[16];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 	if (!src || n < 0)
 		return ft_skip("SRC is not set");
 	self[n] = '\0';
 	snprintf(path, sizeof(path), "%s/fabtests/scripts/rails.sh", src);
-	execlp("sh", "sh", path, "up", "-c", control, "200mbit", "200mbit", "--",
+	snprintf(rate, sizeof(rate), "%dmbit", FX_LINKS_MBIT);
+	execlp("sh", "sh", path, "up", "-c", control, rate, rate, "--",
 	       "rails_run", "a", self, argv[1], argv[1] ? argv[2] : NULL,
 	       (char *)NULL);
 	return FT_FAIL;
@@ -43,6 +44,18 @@ bool fx_links_do(const char *what)
 	if (ret)
 		ft_diag("%s: %d", what, ret);
 	return !ret;
+}
+
+bool fx_links_rates(int mbit)
+{
+	char what[32];
+	bool good = true;
+
+	for (int i = 0; i < 2 && good; i++) {
+		snprintf(what, sizeof(what), "rate %d %dmbit", i, mbit);
+		good = fx_links_do(what);
+	}
+	return good;
 }
 
 struct te_rail_stats fx_links_stats(const struct fx_links *links,

@@ -41,6 +41,11 @@ void fx_links_stop(struct fx_links *links);
 /* Calls a shell function of rails_lib.sh. Its name is "rails_" followed by
  * "what", which may contain arguments. Returns true on success. */
 bool fx_links_do(const char *what);
+/* Rate of each rail that fx_links_inside makes, Mbit/s. */
+#define FX_LINKS_MBIT 200
+/* Changes the rates of both rails, Mbit/s. Returns true on success. The function
+ * "restore" of rails_lib.sh restores FX_LINKS_MBIT. */
+bool fx_links_rates(int mbit);
 /* Returns the counters of the rail "r0" or "r1". All are 0 on failure. */
 struct te_rail_stats fx_links_stats(const struct fx_links *links,
 				    const char *rail);
