@@ -7,11 +7,13 @@
 #include "fabtests/sim/sim_int.h"
 
 /*
- * Pending events are in a binary heap, which is ordered by time and then by
- * sequence number. A second table, `slots`, finds the event of an id: the low
- * half of an id is the index in this table, the high half is the generation of
- * the entry. The generation grows each time the entry is used for a new
- * event.
+ * Pending events are in a pairing heap, which is ordered by time and then by
+ * sequence number. With this kind of heap, events that are added and run while
+ * thousands of later ones wait cost no more than they do without these.
+ *
+ * A table, `slots`, finds the event of an id: the low half of an id is the
+ * index in this table, the high half is the generation of the entry. The
+ * generation grows each time the entry is used for a new event.
  */
 struct slot {
 	struct sim_event *event;
@@ -24,8 +26,8 @@ static struct {
 	uint64_t seq;
 	uint64_t ran;
 	uint64_t break_at;
-	struct sim_event **heap;
-	size_t used, room;
+	struct sim_event *first;	/* root of the heap: the event that runs
+					 * next; NULL if there is none */
 	struct slot *slots;
 	uint32_t slots_used, slots_room;
 	uint32_t *free_slots;
@@ -63,7 +65,7 @@ uint64_t sim_events(void)
 
 struct sim_host *sim_next_host(void)
 {
-	return sim.used ? sim.heap[0]->host : NULL;
+	return sim.first ? sim.first->host : NULL;
 }
 
 void sim_break_at(uint64_t n)
@@ -71,7 +73,7 @@ void sim_break_at(uint64_t n)
 	sim.break_at = n;
 }
 
-/* --- the heap --- */
+/* --- the queue --- */
 
 static bool event_before(const struct sim_event *a, const struct sim_event *b)
 {
@@ -79,64 +81,78 @@ static bool event_before(const struct sim_event *a, const struct sim_event *b)
 					  a->seq < b->seq;
 }
 
-static void event_place(size_t place, struct sim_event *event)
+/* Makes the later one of two roots the first child of the other one, and
+ * returns the root of the new tree. Each root may be NULL. */
+static struct sim_event *event_meld(struct sim_event *a, struct sim_event *b)
 {
-	sim.heap[place] = event;
-	event->place = place;
+	struct sim_event *root, *child;
+
+	if (!a || !b)
+		return a ? a : b;
+	root = event_before(a, b) ? a : b;
+	child = root == a ? b : a;
+	child->next = root->child;
+	if (child->next)
+		child->next->prev = child;
+	child->prev = root;
+	root->child = child;
+	return root;
 }
 
-static void event_up(size_t place, struct sim_event *event)
+/* Takes the first event off a list of siblings. Returns NULL if the list is
+ * empty. */
+static struct sim_event *event_take(struct sim_event **list)
 {
-	while (place > 0) {
-		size_t parent = (place - 1) / 2;
+	struct sim_event *event = *list;
 
-		if (!event_before(event, sim.heap[parent]))
-			break;
-		event_place(place, sim.heap[parent]);
-		place = parent;
+	if (event) {
+		*list = event->next;
+		event->next = event->prev = NULL;
 	}
-	event_place(place, event);
+	return event;
 }
 
-static void event_down(size_t place, struct sim_event *event)
+/* Makes one tree of the children of an event, and returns its root: melds
+ * neighbours in pairs, then the trees of these pairs from the last one to the
+ * first one. */
+static struct sim_event *event_children(struct sim_event *event)
 {
-	for (;;) {
-		size_t child = 2 * place + 1;
+	struct sim_event *list = event->child, *pairs = NULL, *a, *b;
+	struct sim_event *root = NULL;
 
-		if (child >= sim.used)
-			break;
-		if (child + 1 < sim.used &&
-		    event_before(sim.heap[child + 1], sim.heap[child]))
-			child++;
-		if (!event_before(sim.heap[child], event))
-			break;
-		event_place(place, sim.heap[child]);
-		place = child;
+	event->child = NULL;
+	while ((a = event_take(&list))) {
+		b = event_take(&list);
+		a = event_meld(a, b);
+		a->next = pairs;
+		pairs = a;
 	}
-	event_place(place, event);
+	while ((a = event_take(&pairs)))
+		root = event_meld(root, a);
+	return root;
 }
 
 static void event_push(struct sim_event *event)
 {
-	if (sim.used == sim.room) {
-		sim.room = sim.room ? 2 * sim.room : 1024;
-		sim.heap = realloc(sim.heap, sim.room * sizeof(*sim.heap));
-		if (!sim.heap)
-			sim_fail("no memory for events");
-	}
-	event_up(sim.used++, event);
+	event->child = event->next = event->prev = NULL;
+	sim.first = event_meld(sim.first, event);
 }
 
 static void event_remove(struct sim_event *event)
 {
-	struct sim_event *last = sim.heap[--sim.used];
+	struct sim_event *children = event_children(event);
 
-	if (last == event)
+	if (event == sim.first) {
+		sim.first = children;
 		return;
-	if (event_before(last, event))
-		event_up(event->place, last);
+	}
+	if (event->prev->child == event)
+		event->prev->child = event->next;
 	else
-		event_down(event->place, last);
+		event->prev->next = event->next;
+	if (event->next)
+		event->next->prev = event->prev;
+	sim.first = event_meld(sim.first, children);
 }
 
 /* --- ids --- */
@@ -210,7 +226,7 @@ bool sim_cancel(sim_event_id id)
 	event = sim.slots[slot].event;
 	if (!event)
 		return false;
-	if (event->place == SIZE_MAX)
+	if (!tei_list_empty(&event->link))
 		tei_list_del(&event->link);
 	else
 		event_remove(event);
@@ -258,7 +274,6 @@ static void event_run(struct sim_event *event)
 		return;
 	}
 	if (host && host->stopped) {
-		event->place = SIZE_MAX;
 		tei_list_add_tail(&host->held, &event->link);
 		return;
 	}
@@ -277,9 +292,9 @@ bool sim_run_while(bool (*done)(void *arg), void *arg, uint64_t until_ns)
 	for (;;) {
 		if (done && done(arg))
 			return true;
-		if (sim.used == 0 || sim.heap[0]->when_ns > until_ns)
+		if (!sim.first || sim.first->when_ns > until_ns)
 			break;
-		event_run(sim.heap[0]);
+		event_run(sim.first);
 	}
 	if (until_ns != SIM_NEVER && until_ns > sim.now_ns)
 		sim.now_ns = until_ns;
@@ -301,15 +316,16 @@ void sim_event_begin(void)
 
 void sim_event_end(void)
 {
-	while (sim.used > 0)
-		free(sim.heap[--sim.used]);
-	free(sim.heap);
+	struct sim_event *event;
+
+	while ((event = sim.first)) {
+		event_remove(event);
+		free(event);
+	}
 	free(sim.slots);
 	free(sim.free_slots);
-	sim.heap = NULL;
 	sim.slots = NULL;
 	sim.free_slots = NULL;
-	sim.room = 0;
 	sim.slots_used = sim.slots_room = sim.free_used = 0;
 }
 

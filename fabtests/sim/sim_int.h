@@ -39,10 +39,12 @@ struct sim_event {
 	uint32_t life;			/* number of the host's life in which
 					 * the event was added */
 	uint32_t slot;			/* index in the table of events */
-	size_t place;			/* index in the heap; SIZE_MAX if the
-					 * event is in the list `held` of a
-					 * stopped host */
-	struct tei_list link;
+	/* the event's place in the heap: its first child and its next sibling,
+	 * and its previous sibling or, for a first child, its parent; NULL
+	 * stands for none */
+	struct sim_event *child, *next, *prev;
+	struct tei_list link;		/* in the list `held` of a stopped host,
+					 * or unlinked */
 };
 
 /* --- sim_event.c --- */
