@@ -19,8 +19,10 @@ static void grant_send(struct staging_remote *rs, struct staging_grant *p,
 	};
 	struct staging_client *b = p->client;
 
-	if (type == STAGING_READY)
+	if (type == STAGING_READY) {
 		m.at = (uintptr_t)p->slot->slot.mem;
+		m.base = p->serial;
+	}
 	p->unsent =
 		!staging_remote_send(rs, b->peer, &b->prefer, &b->backoff, &m);
 }
@@ -238,8 +240,9 @@ static struct staging_client *client_find(struct staging_remote *rs,
 	return b;
 }
 
-/* Checks the range of an ASK. Returns 0, or the code with which the ASK is
- * refused. */
+/* Checks the range of an ASK, and stores the serial of its region. Returns 0, or
+ * the code with which the ASK is refused. If several regions contain the range,
+ * the oldest one is chosen, so that all pieces of a request get the same one. */
 static int grant_check(struct staging_remote *rs, const struct staging_msg *m,
 		       uint64_t *serial)
 {
@@ -256,7 +259,8 @@ static int grant_check(struct staging_remote *rs, const struct staging_msg *m,
 		if (r->gone || m->base < r->base || m->extent > r->length ||
 		    m->base - r->base > r->length - m->extent)
 			continue;
-		*serial = r->serial;
+		if (ret || r->serial < *serial)
+			*serial = r->serial;
 		ret = 0;
 	}
 	tei_mutex_unlock(&rs->part.lock);

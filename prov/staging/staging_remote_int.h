@@ -20,8 +20,9 @@
  *
  * COMPLETED. For a write, DONE was received for every piece. The target sends
  * DONE when the event after the copy has completed, so the bytes are in GPU
- * memory. For a read, every piece was read from its slot by a rail task that
- * completed.
+ * memory. For a read, a completed rail task has read every piece from its slot.
+ * READY carries the serial of the target's registered region, and all pieces of
+ * a request must have the same one.
  *
  * Fence. A slot is reused at once only after GO, or after a FREE without
  * STAGING_UNFENCED, which says that the rail tasks have ended and were fenced.
@@ -29,9 +30,8 @@
  * or could not be fenced) the memory of the slot is unregistered, which
  * includes a fence. Its addresses are quarantined until that initiator is gone
  * or has said that it no longer uses them. The slot gets other memory; if there
- * is none, the target tries again later. So a late write fails, because its
- * addresses are not registered, and a client that reads READY late cannot use
- * them either.
+ * is none, the target tries again later. So late writes, and clients that read
+ * READY late, fail, because the addresses are not registered.
  *
  * Checks. ASK carries the range of the whole task, and the target checks that
  * range before it grants a slot for any piece. Only the target's own copies

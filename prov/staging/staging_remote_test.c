@@ -16,6 +16,8 @@
 
 #define REMOTE_TEST_SIZE	(4u << 20)
 #define REMOTE_TEST_WAIT	(30 * TEI_NS_PER_SEC)
+/* Memory behind the target's registered GPU memory, in the same allocation. */
+#define REMOTE_TEST_MORE	(40 * (uint64_t)TEI_STAGING_PIECE)
 
 static struct cuda_stand_in driver;
 
@@ -96,7 +98,8 @@ static struct remote_rig rig_open(const char *timeout)
 	unsetenv("MC_SLICE_TIMEOUT");
 	r.user = rig_engine();
 	r.hand = rig_engine();
-	r.gpu = cuda_stand_in_memory(&driver, 0, REMOTE_TEST_SIZE, &r.context);
+	r.gpu = cuda_stand_in_memory(
+		&driver, 0, REMOTE_TEST_SIZE + REMOTE_TEST_MORE, &r.context);
 	r.host = calloc(1, REMOTE_TEST_SIZE);
 	CU_ASSERT_FATAL(r.gpu && r.host);
 	CU_ASSERT_FATAL(!registerLocalMemory(r.target,
@@ -628,7 +631,94 @@ static void test_done_before_ready_is_answered_by_free(void)
 	rig_close(&r);
 }
 
+/* --- memory that is registered again --------------------------------------- */
+
+#define AGAIN_TRIES 20
+
+/* Stops the thread "tei-remote" of the user when some pieces of the task have
+ * been moved, and pieces remain that are not begun. Returns true if this
+ * succeeded; part.lock is locked then. Returns false if the task was faster. */
+static bool again_stop(struct remote_rig *r, batch_id_t id,
+		       struct staging_remote *rs)
+	TEI_TRY_ACQUIRE(true, rs->part.lock)
+{
+	uint64_t last = REMOTE_TEST_MORE -
+			(STAGING_WINDOW + 2) * (uint64_t)TEI_STAGING_PIECE;
+	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
+	struct transfer_status st = { STATUS_WAITING, 0 };
+
+	while (!st.transferred_bytes && st.status == STATUS_WAITING &&
+	       tei_now_ns() < end)
+		getTransferStatus(r->user, id, 0, &st);
+	tei_mutex_lock(&rs->part.lock);
+	getTransferStatus(r->user, id, 0, &st);
+	if (st.status == STATUS_WAITING && st.transferred_bytes &&
+	    st.transferred_bytes < last)
+		return true;
+	tei_mutex_unlock(&rs->part.lock);
+	return false;
+}
+
+/* Reads GPU memory that the target registers again when a part of it was read.
+ * Returns the status of the read, or STATUS_WAITING if the read was too
+ * fast. */
+static int again_read(struct remote_rig *r, void *gpu, void *local)
+{
+	struct transfer_request rq = { OPCODE_READ, local, r->seg,
+				       (uintptr_t)gpu, REMOTE_TEST_MORE };
+	struct staging_remote *rs = rig_remote(r->user);
+	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT, fetched;
+	struct transfer_status st = { STATUS_WAITING, 0 };
+	batch_id_t id = allocateBatchID(r->user, 1);
+	bool stopped = false;
+
+	CU_ASSERT_FATAL(!submitTransfer(r->user, id, &rq, 1));
+	if (again_stop(r, id, rs)) {
+		stopped = true;
+		/* requests for pieces that were sent before must arrive before
+		 * the memory is unregistered */
+		fetched = tei_now_ns() + 200 * TEI_NS_PER_MS;
+		while (tei_now_ns() < fetched)
+			rig_sleep();
+		CU_ASSERT(!unregisterLocalMemory(r->target, gpu));
+		CU_ASSERT(!registerLocalMemory(r->target, gpu, REMOTE_TEST_MORE, "*",
+					       1));
+		tei_mutex_unlock(&rs->part.lock);
+	}
+	while (st.status == STATUS_WAITING && tei_now_ns() < end)
+		getTransferStatus(r->user, id, 0, &st);
+	freeBatchID(r->user, id);
+	return stopped ? st.status : STATUS_WAITING;
+}
+
+/* A request must not be COMPLETED if a part of it was read before the target
+ * unregistered its GPU memory and registered it again, and the rest
+ * afterwards. The first registration of the rig keeps the slots. */
+static void test_memory_registered_again_fails_the_request(void)
+{
+	struct remote_rig r = rig_open("30");
+	void *gpu = (void *)(uintptr_t)(r.gpu + REMOTE_TEST_SIZE);
+	char *local = calloc(1, REMOTE_TEST_MORE);
+	int status = STATUS_WAITING, i;
+
+	CU_ASSERT_FATAL(local != NULL);
+	CU_ASSERT_FATAL(!registerLocalMemory(r.target, gpu, REMOTE_TEST_MORE, "*",
+					     1));
+	CU_ASSERT_FATAL(!registerLocalMemory(r.user, local, REMOTE_TEST_MORE, "*",
+					     1));
+	for (i = 0; i < AGAIN_TRIES && status == STATUS_WAITING; i++)
+		status = again_read(&r, gpu, local);
+	CU_ASSERT_EQUAL(status, STATUS_FAILED);
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, REMOTE_TEST_SIZE));
+	CU_ASSERT(!unregisterLocalMemory(r.target, gpu));
+	CU_ASSERT(!unregisterLocalMemory(r.user, local));
+	rig_close(&r);
+	free(local);
+}
+
 const struct tei_test_case remote_cases[] = {
+	{ "memory_registered_again_fails_the_request",
+	  test_memory_registered_again_fails_the_request },
 	{ "task_behind_silent_target_waits_only_once",
 	  test_task_behind_silent_target_waits_only_once },
 	{ "gpu_task_behind_silent_target_waits_only_once",

@@ -220,6 +220,36 @@ static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
 	tei_mutex_unlock(&rs->part.lock);
 }
 
+/*
+ * Handles the serial of the target's region in READY. Returns true if it is the
+ * region of all earlier pieces of the request. If the target has unregistered
+ * its memory and registered it again between two pieces, the request must not
+ * be COMPLETED, because the pieces are parts of different registrations.
+ */
+static bool request_same_region(struct tei_staging_remote_task *task,
+				uint64_t serial)
+{
+	uint32_t *region = &task->region;
+
+	if (task->part)
+		region = &tei_staging_piece_of(task)->task->region;
+	if (!*region)
+		*region = (uint32_t)serial;
+	return *region == (uint32_t)serial;
+}
+
+/* Frees the slot of a piece that was not moved, and fails the task. */
+static void request_refuse(struct staging_remote *rs, struct staging_request *p,
+			   int code, const char *text)
+{
+	struct tei_staging_remote_task *task = p->task;
+
+	request_detach(p);
+	request_enter(rs, p, REQUEST_RETURNED);
+	remote_task_fail_code(rs, task, TEI_RAIL_END_FAILED, code, text);
+	remote_task_try_end(rs, task);
+}
+
 /* Moves the bytes of a piece. slot: address of the slot that the target has
  * granted. */
 static void request_move(struct staging_remote *rs, struct staging_request *p,
@@ -242,14 +272,18 @@ static void request_move(struct staging_remote *rs, struct staging_request *p,
 	p->unfenced = false;
 	request_enter(rs, p, REQUEST_MOVING);
 	ret = tei_rail_submit(staging_rails(rs->part.staging), &rail, 1);
-	if (!ret)
-		return; /* request_rail_done will end the
-			 * piece */
-	request_detach(p);
-	request_enter(rs, p, REQUEST_RETURNED);
-	remote_task_fail_code(rs, task, TEI_RAIL_END_FAILED, ret,
-			      tei_err_name(ret));
-	remote_task_try_end(rs, task);
+	if (ret) /* otherwise request_rail_done will end the piece */
+		request_refuse(rs, p, ret, tei_err_name(ret));
+}
+
+static void request_ready(struct staging_remote *rs, struct staging_request *p,
+			  const struct staging_msg *m)
+{
+	if (request_same_region(p->task, m->base))
+		request_move(rs, p, m->at);
+	else
+		request_refuse(rs, p, TEI_ERR_NOT_REGISTERED,
+			       "the target has unregistered the GPU memory and registered it again during the transfer");
 }
 
 static void request_add_moved(struct staging_remote *rs,
@@ -415,7 +449,7 @@ void staging_request_message(struct staging_remote *rs,
 	if (m->type == STAGING_DONE)
 		request_done(rs, p, m->code);
 	else if (p->state == REQUEST_SENT)
-		request_move(rs, p, m->at);
+		request_ready(rs, p, m);
 }
 
 /* --- begin --------------------------------------------------------------- */

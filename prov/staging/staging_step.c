@@ -246,6 +246,7 @@ static int remote_start(struct tei_staging *s, struct tei_staging_piece *piece)
 	op->extent = task->length;
 	op->read = task->read;
 	op->since_ns = task->waits_ns;
+	op->part = true;
 	op->done = remote_done;
 	return tei_staging_remote_start(s, op);
 }

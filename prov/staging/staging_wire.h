@@ -44,7 +44,9 @@ struct staging_msg {
 					 * to piece of one initiator at one
 					 * target */
 	uint64_t base, extent;		/* in ASK: range of the whole task in
-					 * GPU memory */
+					 * GPU memory. In READY, base is the
+					 * serial of the registered region that
+					 * contains the range; 0 means unknown */
 	uint64_t at;			/* in ASK: address of the piece in GPU
 					 * memory; in READY: address of the
 					 * slot */

@@ -83,8 +83,7 @@ struct staging_slot;
 struct staging_target;
 struct tei_gpu;
 struct tei_settings;
-struct tei_staging;			/* the context of this module; each
-					 * engine has one */
+struct tei_staging;			/* the context; each engine has one */
 struct tei_staging_remote_task;
 struct tei_staging_task;
 
@@ -217,11 +216,9 @@ struct tei_staging_task {
 					 * type */
 	uint64_t gpu;			/* address in GPU memory */
 	uint64_t remote;		/* address or offset at the target */
-	uint64_t length;		/* length of the range, bytes, at least
-					 * 1 */
-	bool read;			/* true: the bytes move from the target
-					 * to GPU memory; false: the other
-					 * way */
+	uint64_t length;		/* length of the range, > 0 bytes */
+	bool read;			/* true: from the target to GPU memory;
+					 * false: the other way */
 	tei_staging_done_fn done;
 
 	/* constant while started */
@@ -245,8 +242,11 @@ struct tei_staging_task {
 	bool expired;			/* a deadline has ended the task */
 	enum tei_rail_end status;	/* COMPLETED, or the reason why no
 					 * further piece begins */
-	struct tei_err *err;		/* error record of status; owned by the
-					 * task */
+	/* Used by the carrier of remote bounce slots, in the thread
+	 * "tei-remote": the low bits of the serial of the target's region,
+	 * which READY carries; 0 until the first READY. */
+	uint32_t region;
+	struct tei_err *err;		/* error record of status, owned */
 
 	uint64_t moved;			/* atomic: bytes of complete pieces */
 };
@@ -310,6 +310,8 @@ struct tei_staging_remote_task {
 					 * memory */
 	bool read;
 	bool held;			/* tei_rail_mr_hold holds local */
+	bool part;			/* the task is a staging piece's op;
+					 * region of the piece's task is used */
 	uint64_t since_ns;		/* start of the time that counts towards
 					 * MC_SLICE_TIMEOUT, ns; 0 means the
 					 * start of the task */
@@ -320,10 +322,9 @@ struct tei_staging_remote_task {
 	struct tei_list started;       /* in remote->started until the thread
 					* "tei-remote" has taken it */
 	struct tei_list stop;	       /* in remote->stopping, or in no list */
-	enum tei_rail_end stop_status; /* status with which the caller has
-					* requested that the task ends early;
-					* COMPLETED if there is no such
-					* request */
+	/* Status with which the caller has requested that the task ends early;
+	 * COMPLETED if there is no such request. */
+	enum tei_rail_end stop_status;
 	bool expired, ended;
 
 	/* used by the thread "tei-remote" until the end of the task, then by
@@ -345,8 +346,8 @@ struct tei_staging_remote_task {
 				   * task */
 	enum tei_rail_end status; /* COMPLETED, or the reason why no
 				   * further piece begins */
-	struct tei_err *err;	  /* error record of status; owned by the
-				   * task */
+	uint32_t region;	  /* see tei_staging_task.region */
+	struct tei_err *err;	  /* error record of status, owned */
 
 	uint64_t moved;			/* atomic: bytes of complete pieces */
 };
