@@ -4,6 +4,11 @@
  * NUMA node and with huge pages if there are any. Each allocation is a mapping
  * of its own between two inaccessible pages. Therefore the kernel does not
  * merge it with another mapping, and /proc/self/smaps shows which pages it has.
+ *
+ * Memory that is remotely accessible can be mapped by other processes of this
+ * host (tei_local_memory_map). If the kernel provides transparent huge pages
+ * only for private memory, large allocations are private memory with huge
+ * pages, because all transports gain from huge pages.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -17,6 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "prov/local/tei_local_memory.h"
 #include "topo/tei_topo.h"
 
 #ifndef MAP_HUGE_SHIFT
@@ -24,6 +30,9 @@
 #endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif
 
 #define ALLOC_2M	(UINT64_C(2) << 20)
@@ -58,6 +67,8 @@ struct engine_alloc {
 	struct engine_alloc *next;
 	bool gpu;			/* GPU memory; only next, addr, length
 					 * and node are used */
+	struct tei_local *local;	/* context whose peers can map the
+					 * memory, or NULL */
 	void *base;			/* start of the mapping */
 	uint64_t span;			/* length of the mapping, bytes */
 	void *addr;			/* start of the caller's memory */
@@ -223,13 +234,32 @@ static int alloc_reserve(struct engine_alloc *a, uint64_t size, uint64_t align)
 
 static void alloc_unmap(struct engine_alloc *a)
 {
+	if (a->local)
+		tei_local_memory_free(a->local, a->addr);
 	munmap(a->base, a->span);
 }
 
-/* Binds the memory to the node, unless node is -1, and populates its pages. If
- * "strict" is false, pages may be on other nodes when the node is full. Returns
- * 0 or an errno. */
-static int alloc_fill(struct engine_alloc *a, int node, bool strict)
+/* Maps memory with pages of that size, which peers can map if share is not
+ * NULL. flags are added to those of private memory. Returns 0 or an errno. */
+static int alloc_map_memory(struct engine_alloc *a, struct tei_local *share,
+			    uint64_t page, int flags)
+{
+	int ret = share ? tei_local_memory_map(share, a->addr, a->length, page) :
+			  ENOTSUP;
+
+	a->local = ret ? NULL : share;
+	if (ret != ENOTSUP)
+		return ret;
+	return mmap(a->addr, a->length, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | flags, -1,
+		    0) == MAP_FAILED ?
+		       errno :
+		       0;
+}
+
+/* Binds the memory to the node, unless node is -1. If "strict" is false, pages
+ * may be on other nodes when the node is full. Returns 0 or an errno. */
+static int alloc_bind(struct engine_alloc *a, int node, bool strict)
 {
 	unsigned long mask[16] = { 0 };
 	int bits = (int)(8 * sizeof(long));
@@ -242,6 +272,12 @@ static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 			  sizeof(mask) * 8, 0))
 			return errno;
 	}
+	return 0;
+}
+
+/* Populates the pages. Returns 0 or an errno. */
+static int alloc_populate(struct engine_alloc *a)
+{
 	/* EINVAL: the kernel is older and does not know MADV_POPULATE_WRITE; it
 	 * allocates the pages when they are accessed. EFAULT: the free pages of
 	 * the pool are on other nodes. */
@@ -253,20 +289,20 @@ static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 
 /* Allocates memory that consists of huge pages of "page" bytes from the
  * kernel's pool. Returns 0 or an errno. */
-static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
-		      int node, bool strict)
+static int alloc_pool(struct engine_alloc *a, struct tei_local *share,
+		      uint64_t size, uint64_t page, int node, bool strict)
 {
 	int shift = __builtin_ctzll(page), ret;
 
 	ret = alloc_reserve(a, alloc_round(size, page), page);
 	if (ret)
 		return ret;
-	if (mmap(a->addr, a->length, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB |
-		 shift << MAP_HUGE_SHIFT, -1, 0) == MAP_FAILED)
-		ret = errno;
+	ret = alloc_map_memory(a, share, page,
+			       MAP_HUGETLB | shift << MAP_HUGE_SHIFT);
 	if (!ret)
-		ret = alloc_fill(a, node, strict);
+		ret = alloc_bind(a, node, strict);
+	if (!ret)
+		ret = alloc_populate(a);
 	if (ret) {
 		alloc_unmap(a);
 		return ret;
@@ -280,7 +316,7 @@ static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
  * transparent huge pages. */
 static bool alloc_is_thp(const void *addr)
 {
-	unsigned long long from, to, kib = 0;
+	unsigned long long from, to, n, kib = 0;
 	FILE *f = fopen("/proc/self/smaps", "re");
 	char line[512];
 	bool here = false, past = false;
@@ -290,7 +326,9 @@ static bool alloc_is_thp(const void *addr)
 			past = here;
 			here = (uintptr_t)addr >= from && (uintptr_t)addr < to;
 		} else if (here) {
-			sscanf(line, "AnonHugePages: %llu", &kib);
+			if (sscanf(line, "AnonHugePages: %llu", &n) == 1 ||
+			    sscanf(line, "ShmemPmdMapped: %llu", &n) == 1)
+				kib += n;
 		}
 	}
 	if (f)
@@ -298,10 +336,65 @@ static bool alloc_is_thp(const void *addr)
 	return kib != 0;
 }
 
+/* Returns true if the kernel provides transparent huge pages for private
+ * memory. */
+static bool alloc_thp_enabled(void)
+{
+	FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+	char line[64] = "[never]";
+	bool read = f && fgets(line, sizeof(line), f);
+
+	if (f)
+		fclose(f);
+	return read && !strstr(line, "[never]");
+}
+
+/*
+ * Makes the bound, shared memory consist of transparent huge pages, which the
+ * kernel does on request only. The kernel turns 2 MiB into a huge page if at
+ * least one of its pages exists. Returns false if it refuses the first one.
+ */
+static bool alloc_collapse(struct engine_alloc *a)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at;
+	char *p;
+
+	for (at = 0; at < a->length; at += ALLOC_2M) {
+		p = (char *)a->addr + at;
+		if ((madvise(p, page, MADV_POPULATE_WRITE) ||
+		     madvise(p, ALLOC_2M, MADV_COLLAPSE)) && !at)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Maps the reserved range with ordinary pages that are bound to the node. huge
+ * requests transparent huge pages. Returns 0 or an errno.
+ */
+static int alloc_map_pages(struct engine_alloc *a, struct tei_local *share,
+			   bool huge, int node, bool strict)
+{
+	int ret = alloc_map_memory(a, share,
+				   (uint64_t)sysconf(_SC_PAGESIZE), 0);
+
+	if (ret)
+		return ret;
+	if (!a->local)
+		madvise(a->addr, a->length,
+			huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	ret = alloc_bind(a, node, strict);
+	if (ret || !a->local || !huge || alloc_collapse(a) ||
+	    !alloc_thp_enabled())
+		return ret;
+	tei_local_memory_free(a->local, a->addr);
+	return alloc_map_pages(a, NULL, huge, node, strict);
+}
+
 /* Allocates ordinary pages. If "small" is false, requests transparent huge
  * pages, which the kernel may or may not provide. Returns 0 or an errno. */
-static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
-		       int node, bool strict)
+static int alloc_pages(struct engine_alloc *a, struct tei_local *share,
+		       uint64_t size, bool small, int node, bool strict)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	bool huge = !small && size >= ALLOC_2M;
@@ -311,13 +404,9 @@ static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 			    huge ? ALLOC_2M : page);
 	if (ret)
 		return ret;
-	if (mprotect(a->addr, a->length, PROT_READ | PROT_WRITE))
-		ret = errno;
+	ret = alloc_map_pages(a, share, huge, node, strict);
 	if (!ret)
-		madvise(a->addr, a->length,
-			huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-	if (!ret)
-		ret = alloc_fill(a, node, strict);
+		ret = alloc_populate(a);
 	if (ret) {
 		alloc_unmap(a);
 		return ret;
@@ -331,23 +420,27 @@ static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 /* Allocates memory. Tries the pools of huge pages first, beginning with the
  * largest page size that does not exceed size, and then ordinary pages. Returns
  * 0, an errno or ALLOC_NODE_FULL. */
-static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
-		     int node)
+static int alloc_map(struct engine *e, struct engine_alloc *a, uint64_t size,
+		     uint64_t flags, int node)
 {
+	struct tei_local *share = flags & TE_ALLOC_PRIVATE ? NULL : e->local;
 	bool strict = (flags & TE_ALLOC_STRICT) != 0;
 	int ret = ENOMEM;
 
 	if (!(flags & TE_ALLOC_SMALL_PAGES)) {
 		if (size >= ALLOC_1G)
-			ret = alloc_pool(a, size, ALLOC_1G, node, strict);
+			ret = alloc_pool(a, share, size, ALLOC_1G, node,
+					 strict);
 		if (ret && (size >= ALLOC_2M || flags & TE_ALLOC_HUGE_PAGES))
-			ret = alloc_pool(a, size, ALLOC_2M, node, strict);
+			ret = alloc_pool(a, share, size, ALLOC_2M, node,
+					 strict);
 	}
 	if (!ret || flags & TE_ALLOC_HUGE_PAGES)
 		return ret;
 	if (strict && node >= 0 && !alloc_fits(node, size))
 		return ALLOC_NODE_FULL;
-	return alloc_pages(a, size, flags & TE_ALLOC_SMALL_PAGES, node, strict);
+	return alloc_pages(a, share, size, flags & TE_ALLOC_SMALL_PAGES, node,
+			   strict);
 }
 
 /* Looks up the NUMA node of up to ALLOC_SAMPLE pages. Returns the node if all
@@ -470,7 +563,7 @@ static int alloc_get(struct engine *e, struct engine_alloc *a, size_t size,
 		a->length = size;
 		return engine_gpu_alloc(e, node, size, &a->addr, err);
 	}
-	ret = alloc_map(a, size, flags, node);
+	ret = alloc_map(e, a, size, flags, node);
 	if (ret == ALLOC_NODE_FULL)
 		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
 				    "leave TE_ALLOC_STRICT out",
@@ -584,8 +677,10 @@ void engine_alloc_free_all(struct engine *e)
 
 	while ((a = e->memory.allocs)) {
 		e->memory.allocs = a->next;
-		if (!a->gpu) /* tei_gpu_fini has already freed the GPU memory */
-			alloc_unmap(a);
+		/* tei_gpu_fini has already freed the GPU memory, and
+		 * tei_local_fini the pages that peers can map */
+		if (!a->gpu)
+			munmap(a->base, a->span);
 		free(a);
 	}
 }

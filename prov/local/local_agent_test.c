@@ -33,9 +33,8 @@ static void agent_setup_own(struct agent_fixture *f)
 	struct tei_local_id id;
 
 	f->ctx = test_ctx(2);
-	f->mem = mmap(NULL, AGENT_MEM, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CU_ASSERT_FATAL(f->mem != MAP_FAILED);
+	f->mem = test_memory(f->ctx, AGENT_MEM);
+	CU_ASSERT_FATAL(f->mem != NULL);
 	memset(f->mem, 0, AGENT_MEM);
 	CU_ASSERT(!tei_local_region_add(f->ctx, f->mem, AGENT_MEM, TEI_LOCAL_REMOTE));
 	CU_ASSERT(!tei_local_identity(f->ctx, &id));
@@ -51,8 +50,9 @@ static enum tei_local_reason agent_setup(struct agent_fixture *f,
 	memset(f, 0, sizeof(*f));
 	agent_setup_own(f);
 	CU_ASSERT_FATAL(test_agent_start(&f->agent));
-	CU_ASSERT_FATAL(sscanf(test_agent_ask(&f->agent, "alloc %u %d",
-					      AGENT_MEM, accessible),
+	CU_ASSERT_FATAL(sscanf(test_agent_ask(&f->agent, "alloc %u %d %d",
+					      AGENT_MEM, accessible,
+					      test_mapped),
 			       "%llx %191s", &addr, text) == 2);
 	f->remote = addr;
 	CU_ASSERT_FATAL(!tei_local_id_parse(text, &f->id));
@@ -64,7 +64,7 @@ static void agent_teardown(struct agent_fixture *f)
 	tei_local_peer_close(f->ctx, f->peer);
 	test_agent_stop(&f->agent);
 	tei_local_fini(f->ctx);
-	munmap(f->mem, AGENT_MEM);
+	test_memory_free(NULL, f->mem, AGENT_MEM);
 }
 
 static int agent_ask_int(struct agent_fixture *f, const char *line)
@@ -95,8 +95,8 @@ static int agent_random_transfer(struct agent_fixture *f, unsigned char *shadow,
 	off = test_random(state) % (AGENT_MEM - len);
 	at = test_random(state) % (AGENT_MEM - len);
 	if (small)
-		rc = tei_local_copy(f->ctx, f->peer, op, f->mem + at,
-				    f->remote + off, len, NULL);
+		rc = test_copy(f->ctx, f->peer, op, f->mem + at,
+			       f->remote + off, len);
 	else
 		rc = test_run_op(f->ctx, f->peer, op, f->mem + at,
 				 f->remote + off, len);
@@ -112,6 +112,7 @@ static void test_copies_both_ways(void)
 	unsigned char *shadow = malloc(AGENT_MEM);
 	struct agent_fixture f;
 	uint64_t state = 99;
+	struct tei_local_counters c;
 	int i, bad = 0;
 
 	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
@@ -126,6 +127,9 @@ static void test_copies_both_ways(void)
 	CU_ASSERT(!test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, f.mem, f.remote,
 			       AGENT_MEM));
 	CU_ASSERT(!memcmp(f.mem, shadow, AGENT_MEM));
+	tei_local_stats(f.ctx, &c);
+	/* an operation of length 0 is not copied through the mapping */
+	CU_ASSERT(test_mapped ? c.mapped + 3 >= c.pieces : !c.mapped);
 	agent_teardown(&f);
 	free(shadow);
 }
@@ -138,8 +142,8 @@ static int agent_write_at(struct agent_fixture *f, uint64_t remote,
 	queued = test_run_op(f->ctx, f->peer, TEI_LOCAL_WRITE, f->mem, remote,
 			     len);
 	if (len <= TEI_LOCAL_COPY_MAX) {
-		inl = tei_local_copy(f->ctx, f->peer, TEI_LOCAL_WRITE, f->mem,
-				     remote, len, NULL);
+		inl = test_copy(f->ctx, f->peer, TEI_LOCAL_WRITE, f->mem,
+				remote, len);
 		CU_ASSERT(inl == queued);
 	}
 	return queued;
@@ -482,5 +486,48 @@ const struct tei_test_case local_agent_cases[] = {
 	  test_remove_outlives_a_dead_initiator },
 	{ "remove_during_a_storm", test_remove_during_a_storm },
 	{ "overwritten_magic_is_survived", test_overwritten_magic_is_survived },
+	{ NULL, NULL },
+};
+
+/* The same tests with memory that both processes can map. */
+#define AGENT_MAPPED(test)                                               \
+	static void mapped_##test(void)                                   \
+	{                                                                \
+		test_mapped = true;                                      \
+		test();                                                  \
+		test_mapped = false;                                     \
+	}
+
+AGENT_MAPPED(test_copies_both_ways)
+AGENT_MAPPED(test_law8_ranges_outside_are_refused)
+AGENT_MAPPED(test_inaccessible_region_is_refused)
+AGENT_MAPPED(test_killed_in_mid_copy)
+AGENT_MAPPED(test_exec_is_noticed)
+AGENT_MAPPED(test_replaced_memory_is_noticed)
+AGENT_MAPPED(test_stopped_target_takes_bytes)
+AGENT_MAPPED(test_remove_waits_for_a_stopped_initiator)
+AGENT_MAPPED(test_remove_outlives_a_dead_initiator)
+AGENT_MAPPED(test_remove_during_a_storm)
+AGENT_MAPPED(test_overwritten_magic_is_survived)
+
+const struct tei_test_case local_agent_mapped_cases[] = {
+	{ "mapped_copies_both_ways", mapped_test_copies_both_ways },
+	{ "law8_mapped_ranges_outside_are_refused",
+	  mapped_test_law8_ranges_outside_are_refused },
+	{ "mapped_inaccessible_region_is_refused",
+	  mapped_test_inaccessible_region_is_refused },
+	{ "mapped_killed_in_mid_copy", mapped_test_killed_in_mid_copy },
+	{ "mapped_exec_is_noticed", mapped_test_exec_is_noticed },
+	{ "mapped_replaced_memory_is_noticed",
+	  mapped_test_replaced_memory_is_noticed },
+	{ "mapped_stopped_target_takes_bytes",
+	  mapped_test_stopped_target_takes_bytes },
+	{ "mapped_remove_waits_for_a_stopped_initiator",
+	  mapped_test_remove_waits_for_a_stopped_initiator },
+	{ "mapped_remove_outlives_a_dead_initiator",
+	  mapped_test_remove_outlives_a_dead_initiator },
+	{ "mapped_remove_during_a_storm", mapped_test_remove_during_a_storm },
+	{ "mapped_overwritten_magic_is_survived",
+	  mapped_test_overwritten_magic_is_survived },
 	{ NULL, NULL },
 };

@@ -43,14 +43,14 @@ static void bench_memcpy(struct bench *b, uint64_t off)
 
 static void bench_inline(struct bench *b, uint64_t off)
 {
-	tei_local_copy(b->ctx, b->peer, TEI_LOCAL_WRITE, b->local + off,
-		       b->remote + off, b->block, NULL);
+	test_copy(b->ctx, b->peer, TEI_LOCAL_WRITE, b->local + off,
+		  b->remote + off, b->block);
 }
 
 static void bench_inline_read(struct bench *b, uint64_t off)
 {
-	tei_local_copy(b->ctx, b->peer, TEI_LOCAL_READ, b->local + off,
-		       b->remote + off, b->block, NULL);
+	test_copy(b->ctx, b->peer, TEI_LOCAL_READ, b->local + off,
+		  b->remote + off, b->block);
 }
 
 /* Returns the rate of successive calls, bytes/s. */
@@ -97,6 +97,7 @@ static bool bench_submit(struct bench *b, struct bench_op *t,
 	t->op.local = b->local + off;
 	t->op.remote = b->remote + off;
 	t->op.length = b->block;
+	t->op.registered = test_mapped;
 	t->op.done = bench_done;
 	atomic_store(&t->ended, false);
 	return !tei_local_submit(b->ctx, &t->op);
@@ -209,6 +210,77 @@ static void bench_table(struct bench *b, const char *title)
 	}
 }
 
+/* ---- runs ---------------------------------------------------------------- */
+
+#define BENCH_RUN_BYTES	(512u << 10)
+#define BENCH_RUNS	400	/* measurements */
+
+/* Returns the time for n blocks, ns: by memcpy, or by runs to the peer. */
+static double bench_run(struct bench *b, struct tei_local_op **op, size_t n,
+			bool run)
+{
+	uint64_t start = tei_now_ns();
+	size_t i, did;
+
+	for (i = 0; i < n && !run; i++)
+		bench_memcpy(b, (uint64_t)((char *)op[i]->local - b->local));
+	for (i = 0; i < n && run; i += did) {
+		did = tei_local_copy_run(b->ctx, op + i, n - i);
+		if (!did)
+			return 1e18;
+	}
+	return (double)(tei_now_ns() - start);
+}
+
+/* Measures runs of b->block bytes each and memcpy of the same blocks, in turn.
+ * Each measurement is shorter than a time slice of a busy machine. */
+static void bench_run_block(struct bench *b, enum tei_local_opcode opcode)
+{
+	static double ratio[BENCH_RUNS];
+	struct tei_local_op op[TEI_LOCAL_RUN], *list[TEI_LOCAL_RUN];
+	size_t n = BENCH_RUN_BYTES / b->block, i, r;
+	double copy, best[2] = { 1e18, 1e18 };
+
+	memset(op, 0, sizeof(op));
+	for (i = 0; i < n; i++) {
+		op[i].peer = b->peer;
+		op[i].opcode = opcode;
+		/* the blocks are not adjacent */
+		op[i].local = b->local + 2 * i * b->block;
+		op[i].remote = b->remote + 2 * i * b->block;
+		op[i].length = b->block;
+		op[i].registered = test_mapped;
+		list[i] = &op[i];
+	}
+	for (r = 0; r < BENCH_RUNS; r++) {
+		copy = bench_run(b, list, n, false);
+		best[0] = copy < best[0] ? copy : best[0];
+		ratio[r] = bench_run(b, list, n, true);
+		best[1] = ratio[r] < best[1] ? ratio[r] : best[1];
+		ratio[r] = copy / ratio[r];
+	}
+	qsort(ratio, BENCH_RUNS, sizeof(double), bench_by_size);
+	printf(" %7.2f %7.2f", best[0] / best[1], ratio[BENCH_RUNS / 2]);
+}
+
+static void bench_run_table(struct bench *b, const char *title)
+{
+	static const uint64_t blocks[] = { 4096, 16384, 65536, 262144 };
+	size_t i;
+
+	printf("\n%s; runs of %u KiB on the calling thread, ratios to memcpy of the same blocks:\n"
+	       "%9s %7s %7s %7s %7s\n", title, BENCH_RUN_BYTES >> 10,
+	       "block", "w best", "median", "r best", "median");
+	for (i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
+		b->block = blocks[i];
+		printf("%9llu", (unsigned long long)b->block);
+		bench_run_block(b, TEI_LOCAL_WRITE);
+		bench_run_block(b, TEI_LOCAL_READ);
+		printf("\n");
+		fflush(stdout);
+	}
+}
+
 /* Maps the memory of the benchmark, with huge pages if "huge" is true: they
  * reduce the kernel's work. */
 static char *bench_map(bool huge)
@@ -232,7 +304,8 @@ static bool bench_open_agent(struct bench *b, struct test_agent *agent,
 	struct tei_local_id id;
 
 	if (!test_agent_start(agent) ||
-	    sscanf(test_agent_ask(agent, "alloc %u 1", BENCH_MEM),
+	    sscanf(test_agent_ask(agent, "alloc %u 1 %d", BENCH_MEM,
+				  test_mapped),
 		   "%llx %191s", &addr, text) != 2 ||
 	    tei_local_id_parse(text, &id) ||
 	    tei_local_peer_open(b->ctx, &id, NULL, &b->peer))
@@ -244,11 +317,27 @@ static bool bench_open_agent(struct bench *b, struct test_agent *agent,
 	return true;
 }
 
-int test_bench_main(bool huge)
+/* Measures copies to and from another process. */
+static bool bench_agent(struct bench *b, const char *title, bool huge,
+			bool runs)
+{
+	struct test_agent agent;
+
+	if (!bench_open_agent(b, &agent, huge))
+		return false;
+	if (runs)
+		bench_run_table(b, title);
+	else
+		bench_table(b, title);
+	tei_local_peer_close(b->ctx, b->peer);
+	test_agent_stop(&agent);
+	return true;
+}
+
+int test_bench_main(bool huge, bool runs)
 {
 	const char *workers = getenv("MOONRAIL_COPY_THREADS");
 	struct bench b = { .peer = NULL };
-	struct test_agent agent;
 
 	b.ctx = test_ctx(workers ? (uint32_t)atoi(workers) : 1);
 	b.local = bench_map(huge);
@@ -257,12 +346,15 @@ int test_bench_main(bool huge)
 		return 1;
 	tei_local_region_add(b.ctx, b.own, BENCH_MEM, TEI_LOCAL_REMOTE);
 	b.remote = test_addr(b.own);
-	bench_table(&b, "this process");
-	if (!bench_open_agent(&b, &agent, huge))
+	if (!runs)
+		bench_table(&b, "this process");
+	if (!bench_agent(&b, "another process", huge, runs))
 		return 1;
-	bench_table(&b, "another process");
-	tei_local_peer_close(b.ctx, b.peer);
-	test_agent_stop(&agent);
+	test_mapped = true;
+	tei_local_region_add(b.ctx, b.local, BENCH_MEM, 0);
+	if (!bench_agent(&b, "another process, memory that can be mapped",
+			 false, runs))
+		return 1;
 	tei_local_fini(b.ctx);
 	munmap(b.local, BENCH_MEM);
 	munmap(b.own, BENCH_MEM);

@@ -102,25 +102,34 @@ static ssize_t copy_read_some(const struct local_piece *p, uint64_t done,
 	return -1;
 }
 
-static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
-			       int *code, struct tei_err *err)
+/* Reads magic and incarnation from the process. Returns 0, or a code with *err
+ * filled. */
+static int copy_check_magic(const struct local_piece *p, uint64_t done,
+			    struct tei_err *err)
 {
 	uint64_t magic[2] = { 0, 0 };
 	struct iovec local = { magic, sizeof(magic) };
 	struct iovec remote = local_magic_at(p->peer);
 	ssize_t n = process_vm_readv(p->peer->id.pid, &local, 1, &remote, 1, 0);
 
-	if (n < 0 && errno != EFAULT) {
-		*code = copy_explain(p, done, errno, err);
+	if (n < 0 && errno != EFAULT)
+		return copy_explain(p, done, errno, err);
+	if (n != (ssize_t)sizeof(magic) || !local_magic_right(p->peer, magic))
+		return copy_bad_magic(p, err);
+	return 0;
+}
+
+static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
+			       int *code, struct tei_err *err)
+{
+	struct iovec local = { p->local + done, p->length - done };
+	struct iovec remote = { (void *)(uintptr_t)(p->remote + done),
+				p->length - done };
+	ssize_t n;
+
+	*code = copy_check_magic(p, done, err);
+	if (*code)
 		return -1;
-	}
-	if (n != (ssize_t)sizeof(magic) || !local_magic_right(p->peer, magic)) {
-		*code = copy_bad_magic(p, err);
-		return -1;
-	}
-	local = (struct iovec){ p->local + done, p->length - done };
-	remote = (struct iovec){ (void *)(uintptr_t)(p->remote + done),
-				 p->length - done };
 	n = process_vm_writev(p->peer->id.pid, &local, 1, &remote, 1, 0);
 	if (n < 0 || (!n && p->length > done)) {
 		*code = copy_explain(p, done, n < 0 ? errno : EFAULT, err);
@@ -149,6 +158,33 @@ static int copy_kernel(const struct local_piece *p, struct tei_err *err)
 		done += (uint64_t)n;
 	} while (done < p->length);
 	return 0;
+}
+
+/*
+ * Copies through a mapping of the peer's memory. Returns false, without having
+ * copied anything, if the memory cannot be mapped. Otherwise sets *code, and
+ * fills *err if *code is not 0.
+ */
+static bool copy_mapped(const struct local_piece *p, int *code,
+			struct tei_err *err)
+{
+	struct local_place at;
+
+	if (!p->registered || !p->peer->view ||
+	    !local_shared_table_place(p->peer->shared_table, p->remote,
+				      p->length, &at))
+		return false;
+	*code = copy_check_magic(p, 0, err);
+	if (*code) {
+		/* the memory may belong to a program that was replaced */
+		local_view_drop(p->peer->view, false);
+		return true;
+	}
+	if (!local_view_copy(p->ctx, p->peer, p->opcode == TEI_LOCAL_WRITE,
+			     p->local, p->remote, p->length))
+		return false;
+	atomic_fetch_add_explicit(&p->ctx->mapped, 1, memory_order_relaxed);
+	return true;
 }
 
 bool local_piece_enter(struct local_piece *p)
@@ -238,7 +274,7 @@ int local_piece_run(struct local_piece *p, struct tei_err *err)
 		p->ctx->before_copy(p->ctx->before_copy_arg);
 	if (!code && copy_to_self(p))
 		copy_memory(p);
-	else if (!code)
+	else if (!code && !copy_mapped(p, &code, err))
 		code = copy_kernel(p, err);
 	copy_leave(p);
 	copy_count(p, code);
@@ -328,7 +364,8 @@ int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 				 .peer = peer && peer->shared_table ? peer
 								    : NULL,
 				 .remote = op->remote,
-				 .length = op->length };
+				 .length = op->length,
+				 .registered = op->registered };
 	struct local_reach reach = local_reach(op);
 	uint64_t base[2] = { reach.local, p.peer ? 0 : reach.far };
 	uint64_t end[2] = { base[0] + op->length,

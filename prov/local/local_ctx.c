@@ -158,6 +158,8 @@ static void ctx_init_sync(struct tei_local *ctx) TEI_NO_TSA
 	tei_list_init(&ctx->live);
 	tei_list_init(&ctx->queue);
 	tei_list_init(&ctx->ending);
+	local_memory_init(ctx);
+	local_watch_init(&ctx->watch);
 }
 
 int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
@@ -203,19 +205,24 @@ err_memory:
 
 /*
  * Causes new pieces of other processes to be refused, and waits up to one
- * second for the pieces that these processes are copying.
+ * second for the pieces that these processes are copying. Returns false if they
+ * are still being copied.
  */
-static void ctx_withdraw(struct tei_local *ctx)
+static bool ctx_withdraw(struct tei_local *ctx)
 {
+	bool drained;
+
 	if (ctx->shared)
 		atomic_store(&ctx->shared->head.incarnation, 0);
 	tei_mutex_lock(&ctx->lock);
 	local_regions_clear(ctx);
 	tei_mutex_unlock(&ctx->lock);
-	if (ctx->shared &&
-	    !local_slots_drain(ctx->shared, 0, UINT64_MAX,
-			       tei_now_ns() + TEI_NS_PER_SEC))
+	drained = !ctx->shared ||
+		  local_slots_drain(ctx->shared, 0, UINT64_MAX,
+				    tei_now_ns() + TEI_NS_PER_SEC);
+	if (!drained)
 		TEI_WARN(CTX_SUBSYS, "context closed although another process has not finished a copy: is that process stopped?");
+	return drained;
 }
 
 /*
@@ -227,6 +234,7 @@ static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 {
 	local_shared_table_unmap(ctx->own);
 	local_table_fini(&ctx->table);
+	free(ctx->memory.extents);
 	free(ctx->threads);
 	free(ctx);
 }
@@ -240,7 +248,8 @@ void tei_local_fini(struct tei_local *ctx)
 		return;
 	}
 	local_pool_join(ctx);
-	ctx_withdraw(ctx);
+	local_memory_fini(ctx, ctx_withdraw(ctx));
+	local_watch_fini(&ctx->watch);
 	if (ctx->shared) {
 		local_shared_table_unmap(ctx->shared);
 		close(ctx->shared_fd);
@@ -264,6 +273,7 @@ void tei_local_stats(struct tei_local *ctx, struct tei_local_counters *out)
 	out->tx_bytes = ctx_read(&ctx->tx_bytes);
 	out->rx_bytes = ctx_read(&ctx->rx_bytes);
 	out->pieces = ctx_read(&ctx->pieces);
+	out->mapped = ctx_read(&ctx->mapped);
 	out->errors = ctx_read(&ctx->errors);
 	out->queued_bytes = ctx_read(&ctx->queued_bytes);
 	tei_mutex_lock(&ctx->lock);

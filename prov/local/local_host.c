@@ -156,3 +156,31 @@ void local_host_read(struct local_host *h)
 		h->missing = host_read_process(h);
 	h->usable = !h->missing;
 }
+
+static const char *const host_reasons[] = {
+	[TEI_LOCAL_OK] = "reachable",
+	[TEI_LOCAL_BAD_ID] = "the local identity is invalid",
+	[TEI_LOCAL_OTHER_HOST] =
+		"the process is on another host, or this host was restarted",
+	[TEI_LOCAL_OTHER_PIDNS] = "the process is in another pid namespace",
+	[TEI_LOCAL_NO_KERNEL] =
+		"this system does not support copies between processes",
+	[TEI_LOCAL_GONE] = "the process has ended",
+	[TEI_LOCAL_RESTARTED] =
+		"the process or its engine was replaced by another one",
+	[TEI_LOCAL_NO_PERMISSION] =
+		"the kernel or a seccomp filter refuses access to the process",
+	[TEI_LOCAL_BAD_MAGIC] = "its shared registration table is invalid",
+	[TEI_LOCAL_NO_RESOURCE] = "out of memory or file descriptors",
+	[TEI_LOCAL_FORKED] =
+		"a forked child cannot use the context of its parent",
+};
+
+const char *tei_local_reason_text(enum tei_local_reason reason)
+{
+	unsigned int i = (unsigned int)reason;
+
+	if (i >= sizeof(host_reasons) / sizeof(host_reasons[0]))
+		return "unknown reason";
+	return host_reasons[i];
+}

@@ -46,6 +46,39 @@ bool local_pidfd_ended(int pidfd);
 uint64_t local_owner(pid_t pid, uint64_t start_time);
 bool local_owner_alive(uint64_t owner);
 
+/* ---- mappable memory (local_memory.c) ----------------------------------- */
+
+/* Memory of this process that peers can map. */
+struct local_extent {
+	uint64_t base, end;
+	uint64_t offset;	/* offset of base in the file, bytes */
+	uint32_t file;		/* number of the file */
+};
+
+/* Guarded by the context's lock. */
+struct local_memory {
+	struct local_extent *extents;	/* sorted by base, disjoint */
+	uint32_t n, room;		/* used and allocated elements */
+	int fd[LOCAL_FILES];		/* -1 if the file does not exist */
+	uint64_t next[LOCAL_FILES];	/* unused from this offset on */
+};
+
+/* ---- the peer's memory (local_view.c, local_watch.c) -------------------- */
+
+/* The mappings of a peer's memory. */
+struct local_view;
+
+/* The thread that waits for the end of peers whose memory is mapped. */
+struct local_watch {
+	struct tei_mutex lock;
+	pthread_t thread;
+	/* guarded by lock */
+	struct tei_list peers;	/* list of tei_local_peer.watch_node */
+	int epoll;		/* pidfds of the peers, and wake */
+	int wake;		/* eventfd that ends the thread */
+	bool running;		/* the thread has been started */
+};
+
 /* ---- context ----------------------------------------------------------- */
 
 /*
@@ -94,19 +127,27 @@ struct tei_local {
 	uint32_t waiters;
 	bool spinning;
 	bool stopping;
+	struct local_memory memory;
+
+	struct local_watch watch; /* has a lock of its own */
 
 	/* atomic */
 	_Atomic uint32_t queued; /* number of operations in the list queue */
 	_Atomic uint64_t queued_bytes;
-	_Atomic uint64_t tx_bytes, rx_bytes, pieces, errors;
+	_Atomic uint64_t tx_bytes, rx_bytes, pieces, mapped, errors;
 	struct tei_log_limit log_limit;
 };
 
-/* Created by tei_local_peer_open, freed by tei_local_peer_close, constant. */
+/*
+ * Created by tei_local_peer_open, freed by tei_local_peer_close. Constant,
+ * except watch_node, which is guarded by the lock of the context's watch.
+ */
 struct tei_local_peer {
 	struct tei_local_id id;
 	struct local_shared_table *shared_table; /* NULL if the peer is the
 						  * context itself */
+	struct local_view *view; /* NULL if the peer is this process */
+	struct tei_list watch_node;
 	int pidfd; /* -1 if the peer is this process */
 	bool self; /* the peer is this process and is
 		    * reached by memcpy */
@@ -175,6 +216,19 @@ bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 	TEI_REQUIRES(ctx->lock);
 void local_regions_clear(struct tei_local *ctx) TEI_REQUIRES(ctx->lock);
 
+/* Sets the file and the offset of a new region that lies in one extent of
+ * mappable memory. */
+void local_memory_locate(struct tei_local *ctx, struct local_region *region)
+	TEI_REQUIRES(ctx->lock);
+void local_memory_init(struct tei_local *ctx) TEI_NO_TSA;
+/*
+ * Removes the pages of all files and closes the files. drained is true if no
+ * other process copies any longer. If it is false, pages from a pool of huge
+ * pages stay until the peers unmap them: an access to a removed page could
+ * otherwise fail with SIGBUS.
+ */
+void local_memory_fini(struct tei_local *ctx, bool drained) TEI_NO_TSA;
+
 /* ---- one piece --------------------------------------------------------- */
 
 struct local_piece {
@@ -184,6 +238,7 @@ struct local_piece {
 	char *local;
 	uint64_t remote;
 	uint64_t length;
+	bool registered;	 /* the local range is in a region */
 	struct local_slot *slot; /* copy slot at the peer; set by
 				  * local_piece_enter */
 };
@@ -222,6 +277,39 @@ static inline bool local_magic_right(const struct tei_local_peer *peer,
  */
 size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
 		      size_t n);
+
+/* ---- mapped memory ----------------------------------------------------- */
+
+/* Creates a view without mappings. Returns NULL if memory is short. */
+struct local_view *local_view_new(void);
+/* Waits for copies in progress, and unmaps. The view cannot map again if last
+ * is true. */
+void local_view_drop(struct local_view *v, bool last);
+/* Frees a view that no thread uses. NULL is ignored. In a forked child, unmaps
+ * nothing, because the child has no such mappings. */
+void local_view_free(struct local_view *v, bool forked);
+
+/*
+ * Copies between local memory and memory of the peer that can be mapped; maps
+ * it if necessary. Returns false, without having copied anything, if the range
+ * cannot be mapped. The caller has armed a copy slot of the peer that covers
+ * the range, and has then found the range registered and the peer unchanged.
+ * Local memory must be mapped: an access to unmapped memory is not an error
+ * code.
+ */
+bool local_view_copy(struct tei_local *ctx, struct tei_local_peer *peer,
+		     bool write, void *local, uint64_t remote, uint64_t length);
+
+/*
+ * Drops the view of the peer when its process ends, so that this process does
+ * not keep the memory of a process that has ended. Starts the thread with the
+ * first peer. Returns false if that is impossible; the peer's memory must not
+ * be mapped then. May be called again for the same peer.
+ */
+bool local_watch_add(struct tei_local *ctx, struct tei_local_peer *peer);
+void local_watch_remove(struct tei_local *ctx, struct tei_local_peer *peer);
+void local_watch_init(struct local_watch *w) TEI_NO_TSA;
+void local_watch_fini(struct local_watch *w) TEI_NO_TSA;
 
 /* ---- pool -------------------------------------------------------------- */
 

@@ -10,34 +10,6 @@
 
 #define PEER_MAX_PID	(1 << 22)	/* the kernel uses no higher pid */
 
-static const char *const peer_reasons[] = {
-	[TEI_LOCAL_OK] = "reachable",
-	[TEI_LOCAL_BAD_ID] = "the local identity is invalid",
-	[TEI_LOCAL_OTHER_HOST] =
-		"the process is on another host, or this host was restarted",
-	[TEI_LOCAL_OTHER_PIDNS] = "the process is in another pid namespace",
-	[TEI_LOCAL_NO_KERNEL] =
-		"this system does not support copies between processes",
-	[TEI_LOCAL_GONE] = "the process has ended",
-	[TEI_LOCAL_RESTARTED] =
-		"the process or its engine was replaced by another one",
-	[TEI_LOCAL_NO_PERMISSION] =
-		"the kernel or a seccomp filter refuses access to the process",
-	[TEI_LOCAL_BAD_MAGIC] = "its shared registration table is invalid",
-	[TEI_LOCAL_NO_RESOURCE] = "out of memory or file descriptors",
-	[TEI_LOCAL_FORKED] =
-		"a forked child cannot use the context of its parent",
-};
-
-const char *tei_local_reason_text(enum tei_local_reason reason)
-{
-	unsigned int i = (unsigned int)reason;
-
-	if (i >= sizeof(peer_reasons) / sizeof(peer_reasons[0]))
-		return "unknown reason";
-	return peer_reasons[i];
-}
-
 static enum tei_local_reason peer_check_id(struct tei_local *ctx,
 					   const struct tei_local_id *id)
 {
@@ -172,6 +144,9 @@ static enum tei_local_reason peer_connect(struct tei_local *ctx,
 			return TEI_LOCAL_OK;
 		return peer_attach(peer);
 	}
+	peer->view = local_view_new();
+	if (!peer->view)
+		return TEI_LOCAL_NO_RESOURCE;
 	reason = peer_open_process(peer);
 	return reason == TEI_LOCAL_OK ? peer_attach(peer) : reason;
 }
@@ -180,7 +155,12 @@ static enum tei_local_reason peer_connect(struct tei_local *ctx,
  * mapping to free, because of MADV_DONTFORK. */
 static void peer_fini(struct tei_local *ctx, struct tei_local_peer *peer)
 {
-	if (peer->shared_table && !local_guard(ctx))
+	bool forked = local_guard(ctx) != 0;
+
+	if (!forked)
+		local_watch_remove(ctx, peer);
+	local_view_free(peer->view, forked);
+	if (peer->shared_table && !forked)
 		local_shared_table_unmap(peer->shared_table);
 	if (peer->pidfd >= 0)
 		close(peer->pidfd);
@@ -200,6 +180,7 @@ static enum tei_local_reason peer_make(struct tei_local *ctx,
 		return TEI_LOCAL_NO_RESOURCE;
 	peer->id = *id;
 	peer->pidfd = -1;
+	tei_list_init(&peer->watch_node);
 	reason = peer_connect(ctx, peer);
 	if (reason != TEI_LOCAL_OK) {
 		peer_fini(ctx, peer);

@@ -175,6 +175,7 @@ static struct local_piece pool_cut(struct tei_local *ctx,
 		.local = (char *)op->local + op->next,
 		.remote = op->remote + op->next,
 		.length = pool_piece_length(ctx, op),
+		.registered = op->registered,
 	};
 }
 

@@ -38,6 +38,7 @@ static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
 		*other = *next;
 		return TEI_ERR_OVERLAP;
 	}
+	local_memory_locate(ctx, &r);
 	rc = local_table_insert(&ctx->table, at, &r);
 	if (rc)
 		return rc;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs: small operations with the same peer and direction that one system call
- * copies. The peer is checked once, and one copy slot is armed, for all of
- * them. The slot covers the range from the lowest to the highest target
- * address. These addresses lie in one region of the target, so the slot does
- * not delay the removal of other regions. If a run ends early, the operation at
+ * Runs: small operations with the same peer and direction that are copied
+ * together, by memcpy if the peer's memory can be mapped, else by one system
+ * call. The peer is checked once, and one copy slot is armed, for all of them.
+ * The slot covers the range from the lowest to the highest target address.
+ * These addresses lie in one region of the target, so the slot does not delay
+ * the removal of other regions. If a run ends early, the operation at
  * which it has ended is copied alone, which finds the cause.
  */
 #include <errno.h>
@@ -135,6 +136,61 @@ static uint64_t run_kernel(const struct local_run *run)
 	return n < 0 ? 0 : (uint64_t)n;
 }
 
+/* Reads magic and incarnation from the process (see copy_read_some). */
+static bool run_magic_right(const struct local_run *run)
+{
+	uint64_t magic[2] = { 0, 0 };
+	struct iovec local = { magic, sizeof(magic) };
+	struct iovec remote = local_magic_at(run->peer);
+
+	return process_vm_readv(run->peer->id.pid, &local, 1, &remote, 1, 0) ==
+		       (ssize_t)sizeof(magic) &&
+	       local_magic_right(run->peer, magic);
+}
+
+/* Returns true if the target ranges can be mapped and all local ranges are
+ * registered. */
+static bool run_is_mappable(const struct local_run *run)
+{
+	struct local_place at;
+	size_t i;
+
+	for (i = 0; i < run->n; i++) {
+		if (!run->op[i]->registered)
+			return false;
+	}
+	return run->peer->view &&
+	       local_shared_table_place(run->peer->shared_table, run->base,
+					run->end - run->base, &at);
+}
+
+/* Copies through mappings. Returns the number of operations that are
+ * complete. */
+static size_t run_mapped(const struct local_run *run)
+{
+	const struct tei_local_op *op;
+	size_t i;
+
+	if (!run_magic_right(run))
+		return 0;
+	for (i = 0; i < run->n; i++) {
+		op = run->op[i];
+		if (!local_view_copy(run->ctx, run->peer, run->write, op->local,
+				     op->remote, op->length))
+			break;
+	}
+	atomic_fetch_add_explicit(&run->ctx->mapped, i, memory_order_relaxed);
+	return i;
+}
+
+/* Copies the run. Returns the number of operations that are complete. */
+static size_t run_move(const struct local_run *run)
+{
+	size_t done = run_is_mappable(run) ? run_mapped(run) : 0;
+
+	return done ? done : run_whole(run, run_kernel(run));
+}
+
 static void run_count(const struct local_run *run, size_t done)
 {
 	struct tei_local *ctx = run->ctx;
@@ -148,7 +204,8 @@ static void run_count(const struct local_run *run, size_t done)
 				  bytes, memory_order_relaxed);
 }
 
-/* Copies the run. Returns the number of operations that are complete. */
+/* Checks the peer, and copies the run. Returns the number of operations that are
+ * complete. */
 static size_t run_copy(const struct local_run *run)
 {
 	uint64_t base[2] = { run->base, 0 }, end[2] = { run->end, 0 };
@@ -164,7 +221,7 @@ static size_t run_copy(const struct local_run *run)
 				  run->write)) {
 		if (run->ctx->before_copy)
 			run->ctx->before_copy(run->ctx->before_copy_arg);
-		done = run_whole(run, run_kernel(run));
+		done = run_move(run);
 	}
 	local_slot_leave(slot);
 	run_count(run, done);

@@ -60,22 +60,17 @@
  * private registration table.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "prov/local/local_int.h"
+#include "prov/local/local_memfd.h"
 #include "util/clock.h"
 
 #define SHARED_TABLE_NAME  "moonrail-local"
-#define SHARED_TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 /* Number of times that a reader tries again because the table has changed
  * meanwhile. */
 #define SHARED_TABLE_TRIES	 1024
@@ -119,19 +114,14 @@ struct local_shared_table *local_shared_table_shared(int *out_fd)
 	struct local_shared_table *b;
 	int fd, err;
 
-	fd = memfd_create(SHARED_TABLE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	fd = local_memfd_create(SHARED_TABLE_NAME, 0, sizeof(*b));
 	if (fd < 0)
 		return NULL;
-	if (ftruncate(fd, sizeof(*b)) ||
-	    fcntl(fd, F_ADD_SEALS, SHARED_TABLE_SEALS | F_SEAL_SEAL))
-		goto err_close;
 	b = shared_table_map(fd, PROT_READ | PROT_WRITE);
-	if (!b)
-		goto err_close;
-	*out_fd = fd;
-	return b;
-
-err_close:
+	if (b) {
+		*out_fd = fd;
+		return b;
+	}
 	err = errno;
 	close(fd);
 	errno = err;
@@ -143,78 +133,15 @@ void local_shared_table_unmap(struct local_shared_table *b)
 	munmap(b, sizeof(*b));
 }
 
-static enum tei_local_reason shared_table_reason(int err)
-{
-	switch (err) {
-	case EACCES:
-	case EPERM:
-		return TEI_LOCAL_NO_PERMISSION;
-	case EMFILE:
-	case ENFILE:
-	case ENOMEM:
-		return TEI_LOCAL_NO_RESOURCE;
-	default:
-		return TEI_LOCAL_BAD_MAGIC;
-	}
-}
-
-/*
- * Returns true if the file has the right size and accesses to it cannot block,
- * fault or have side effects.
- */
-static bool shared_table_file_fits(int fd)
-{
-	struct statfs fs;
-	struct stat st;
-
-	return !fstat(fd, &st) && S_ISREG(st.st_mode) &&
-	       st.st_size == (off_t)sizeof(struct local_shared_table) &&
-	       !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
-}
-
-/*
- * Opens a peer's memfd. The number may be any file descriptor, such as a
- * device, so the file is checked with O_PATH before it is opened.
- */
-static enum tei_local_reason shared_table_open(pid_t pid, int number, int *out)
-{
-	enum tei_local_reason reason = TEI_LOCAL_BAD_MAGIC;
-	char path[64];
-	int look, fd, seals;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, number);
-	look = open(path, O_PATH | O_CLOEXEC);
-	if (look < 0)
-		return shared_table_reason(errno);
-	if (!shared_table_file_fits(look))
-		goto out_check;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", look);
-	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0) {
-		reason = shared_table_reason(errno);
-		goto out_check;
-	}
-	seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || (seals & SHARED_TABLE_SEALS) != SHARED_TABLE_SEALS ||
-	    !shared_table_file_fits(fd)) {
-		close(fd);
-		goto out_check;
-	}
-	*out = fd;
-	reason = TEI_LOCAL_OK;
-out_check:
-	close(look);
-	return reason;
-}
-
 enum tei_local_reason local_shared_table_attach(pid_t pid, int number,
 						struct local_shared_table **out)
 {
+	const struct local_memfd_want want = { .size = sizeof(**out) };
 	enum tei_local_reason reason;
 	struct local_shared_table *b;
 	int fd = -1;
 
-	reason = shared_table_open(pid, number, &fd);
+	reason = local_memfd_open(pid, number, &want, &fd);
 	if (reason != TEI_LOCAL_OK)
 		return reason;
 	b = shared_table_map(fd, PROT_READ);
@@ -223,17 +150,21 @@ enum tei_local_reason local_shared_table_attach(pid_t pid, int number,
 		local_shared_table_unmap(b);
 		b = NULL;
 	}
-	reason = b ? TEI_LOCAL_OK : shared_table_reason(errno);
+	if (!b)
+		reason = errno == EACCES || errno == EPERM ?
+				 TEI_LOCAL_NO_PERMISSION :
+				 TEI_LOCAL_NO_RESOURCE;
 	close(fd);
 	if (b)
 		*out = b;
 	return reason;
 }
 
-static uint64_t shared_table_flags(uint32_t access)
+static uint64_t shared_table_flags(const struct local_region *r)
 {
-	return (access & TEI_LOCAL_REMOTE ? LOCAL_ACCESSIBLE : 0) |
-	       (access & TEI_LOCAL_READ_ONLY ? 0 : LOCAL_WRITABLE);
+	return (r->access & TEI_LOCAL_REMOTE ? LOCAL_ACCESSIBLE : 0) |
+	       (r->access & TEI_LOCAL_READ_ONLY ? 0 : LOCAL_WRITABLE) |
+	       (uint64_t)r->file << LOCAL_FILE_SHIFT;
 }
 
 /* ---- tables ------------------------------------------------------------ */
@@ -255,7 +186,8 @@ static void shared_table_write_block(struct local_entry *e,
 			continue;
 		shared_table_put(&e->base, r->base);
 		shared_table_put(&e->end, r->end);
-		shared_table_put(&e->flags, shared_table_flags(r->access));
+		shared_table_put(&e->flags, shared_table_flags(r));
+		shared_table_put(&e->offset, r->offset);
 		e++;
 	}
 }
@@ -319,7 +251,7 @@ static struct local_entry *shared_table_block(struct local_shared_table *b,
 
 /* A published region. */
 struct shared_table_region {
-	uint64_t base, end, flags;
+	uint64_t base, end, flags, offset;
 };
 
 static bool shared_table_search(struct local_shared_table *b,
@@ -342,6 +274,7 @@ static bool shared_table_search(struct local_shared_table *b,
 	out->base = shared_table_get(&e->base);
 	out->end = shared_table_get(&e->end);
 	out->flags = shared_table_get(&e->flags);
+	out->offset = shared_table_get(&e->offset);
 	return out->base <= addr;
 }
 
@@ -371,6 +304,25 @@ bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
 
 	return addr <= UINT64_MAX - len && shared_table_find(b, addr, &r) &&
 	       addr + len <= r.end && (r.flags & flags) == flags;
+}
+
+bool local_shared_table_place(struct local_shared_table *b, uint64_t addr,
+			      uint64_t len, struct local_place *out)
+{
+	struct shared_table_region r;
+	uint64_t file;
+
+	if (!len || addr > UINT64_MAX - len ||
+	    !shared_table_find(b, addr, &r) || addr + len > r.end)
+		return false;
+	/* the words of the table may have any value */
+	file = (r.flags & LOCAL_FILE_MASK) >> LOCAL_FILE_SHIFT;
+	if (!file || file > LOCAL_FILES || r.offset > LOCAL_FILE_SIZE ||
+	    r.end - r.base > LOCAL_FILE_SIZE - r.offset)
+		return false;
+	out->file = (uint32_t)file - 1;
+	out->offset = r.offset + (addr - r.base);
+	return true;
 }
 
 bool local_shared_table_region(struct local_shared_table *b, uint64_t addr,

@@ -18,7 +18,7 @@
 
 #define LOCAL_MAGIC	UINT64_C(0x314b4f4f434c454d)	/* first word of a
 							 * registration table */
-#define LOCAL_VERSION	3u
+#define LOCAL_VERSION	4u
 #define LOCAL_SLOTS	256u
 #define LOCAL_BLOCK	64u		/* maximum number of regions per
 					 * block */
@@ -29,6 +29,14 @@
 /* Flag: other processes may access the region. */
 #define LOCAL_ACCESSIBLE UINT64_C(1)
 #define LOCAL_WRITABLE	 UINT64_C(2) /* flag: the region is not read-only */
+/* Bits of the flags with the number of the file that holds the region, plus 1;
+ * 0 if peers cannot map the region. */
+#define LOCAL_FILE_SHIFT 8
+#define LOCAL_FILE_MASK	 (UINT64_C(0xff) << LOCAL_FILE_SHIFT)
+/* Files of mappable memory, one per page size (local_memory.c). */
+#define LOCAL_FILES	3u
+/* Size of each of these files, bytes. The files are sparse. */
+#define LOCAL_FILE_SIZE (UINT64_C(1) << 60)
 
 struct local_slot {
 	_Atomic uint64_t owner;		/* result of local_owner for the owner;
@@ -45,8 +53,17 @@ struct local_slot {
 struct local_entry {
 	_Atomic uint64_t base;
 	_Atomic uint64_t end;
-	_Atomic uint64_t flags; /* LOCAL_ACCESSIBLE and
-				 * LOCAL_WRITABLE */
+	_Atomic uint64_t flags; /* LOCAL_ACCESSIBLE,
+				 * LOCAL_WRITABLE and the
+				 * number of the file */
+	_Atomic uint64_t offset; /* offset of base in the file, bytes */
+};
+
+/* A file of mappable memory. */
+struct local_file {
+	_Atomic uint64_t number;	/* file descriptor in the target, plus
+					 * 1; 0 if the file does not exist */
+	_Atomic uint64_t inode;		/* inode number of the file */
 };
 
 struct local_head {
@@ -56,6 +73,7 @@ struct local_head {
 	_Atomic uint64_t layout;	/* result of local_layout */
 	_Atomic uint64_t generation;	/* bit 0 selects the current index */
 	_Atomic uint64_t count[2];	/* number of entries in each index */
+	struct local_file files[LOCAL_FILES];
 };
 
 /*
@@ -106,8 +124,10 @@ _Static_assert(sizeof(struct local_shared_table) % LOCAL_SECTION == 0, "");
 struct local_region {
 	uint64_t base;
 	uint64_t end;
+	uint64_t offset;		/* offset of base in the file, bytes */
 	uint32_t access;		/* TEI_LOCAL_REMOTE and
 					 * TEI_LOCAL_READ_ONLY */
+	uint32_t file;			/* number of the file plus 1, or 0 */
 	bool removing;			/* no new operation may use the
 					 * region */
 	bool hidden;			/* the region is being removed and is
@@ -238,6 +258,20 @@ void local_shared_table_publish(struct local_shared_table *b,
  */
 bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
 			       uint64_t len, uint64_t flags);
+
+/* The position of a range in a file of mappable memory. */
+struct local_place {
+	uint32_t file;		/* number of the file, below LOCAL_FILES */
+	uint64_t offset;	/* bytes; the range ends within the file */
+};
+
+/*
+ * Gets the position of the range in a file. Returns false if the range is not
+ * in one published region, or if peers cannot map that region. The position is
+ * valid as long as a copy slot that covers the range is armed.
+ */
+bool local_shared_table_place(struct local_shared_table *b, uint64_t addr,
+			      uint64_t len, struct local_place *out);
 
 /*
  * Gets the published region that contains addr. Returns false if there is none.

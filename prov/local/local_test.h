@@ -10,16 +10,28 @@
 #include <sys/types.h>
 
 #include "prov/local/local_int.h"
+#include "prov/local/tei_local_memory.h"
 #include "util/tei_test.h"
 
 #define TEST_WAIT_NS	(UINT64_C(60) * 1000000000)
 
 extern const struct tei_test_case local_agent_cases[];
+extern const struct tei_test_case local_agent_mapped_cases[];
 extern const struct tei_test_case local_id_cases[];
 extern const struct tei_test_case local_peer_cases[];
 extern const struct tei_test_case local_pool_cases[];
 extern const struct tei_test_case local_region_cases[];
 extern const struct tei_test_case local_run_cases[];
+extern const struct tei_test_case local_view_cases[];
+
+/* If true, the memory of test_memory can be mapped by peers, and operations
+ * require registered local memory, so that they use mappings. */
+extern bool test_mapped;
+
+/* Maps zeroed memory, which peers can map if test_mapped is true. Returns NULL
+ * on failure. The caller frees it with test_memory_free. */
+unsigned char *test_memory(struct tei_local *ctx, size_t len);
+void test_memory_free(struct tei_local *ctx, void *p, size_t len);
 
 /*
  * Creates a context with that many copy threads. The caller frees it with
@@ -49,6 +61,11 @@ void test_op_fini(struct test_op *t);
 int test_run_op(struct tei_local *ctx, struct tei_local_peer *peer,
 		enum tei_local_opcode opcode, void *local, uint64_t remote,
 		uint64_t length);
+
+/* Copies on this thread. */
+int test_copy(struct tei_local *ctx, struct tei_local_peer *peer,
+	      enum tei_local_opcode opcode, void *local, uint64_t remote,
+	      uint64_t length);
 
 uint64_t test_random(uint64_t *state);
 void test_fill(void *p, size_t len, uint64_t seed);
@@ -87,8 +104,8 @@ void test_agent_stop(struct test_agent *a);
 
 /* Runs the agent. Returns the exit code. */
 int test_agent_main(int fd);
-/* Prints the rates of copies, as multiples of the rate of memcpy. Returns the
- * exit code. */
-int test_bench_main(bool huge);
+/* Prints the rates of copies, as multiples of the rate of memcpy; if "runs" is
+ * true, those of runs only. Returns the exit code. */
+int test_bench_main(bool huge, bool runs);
 
 #endif /* TEI_PROV_LOCAL_TEST_H */

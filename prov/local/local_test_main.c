@@ -3,6 +3,7 @@
  * local_test [PATTERN]	runs the tests
  * local_test --bench	prints rates of copies compared with memcpy
  * local_test --bench-huge	these rates with memory in huge pages
+ * local_test --bench-runs	prints rates of small copies that are made together
  * local_test --agent N	the second process of the tests; uses descriptor N
  */
 #include <stdlib.h>
@@ -19,14 +20,18 @@ int main(int argc, char **argv)
 		{ "local_pool", local_pool_cases },
 		{ "local_peer", local_peer_cases },
 		{ "local_agent", local_agent_cases },
+		{ "local_agent_mapped", local_agent_mapped_cases },
+		{ "local_view", local_view_cases },
 		{ NULL, NULL },
 	};
 
 	if (argc == 3 && !strcmp(argv[1], "--agent"))
 		return test_agent_main(atoi(argv[2]));
 	if (argc == 2 && !strcmp(argv[1], "--bench"))
-		return test_bench_main(false);
+		return test_bench_main(false, false);
+	if (argc == 2 && !strcmp(argv[1], "--bench-runs"))
+		return test_bench_main(false, true);
 	if (argc == 2 && !strcmp(argv[1], "--bench-huge"))
-		return test_bench_main(true);
+		return test_bench_main(true, false);
 	return tei_test_run(argc, argv, suites);
 }

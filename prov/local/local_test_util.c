@@ -15,6 +15,30 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
+bool test_mapped;
+
+unsigned char *test_memory(struct tei_local *ctx, size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	if (test_mapped &&
+	    tei_local_memory_map(ctx, p, len, (uint64_t)sysconf(_SC_PAGESIZE))) {
+		munmap(p, len);
+		return NULL;
+	}
+	return p;
+}
+
+void test_memory_free(struct tei_local *ctx, void *p, size_t len)
+{
+	if (ctx)
+		tei_local_memory_free(ctx, p);
+	munmap(p, len);
+}
+
 struct tei_local *test_ctx(uint32_t workers)
 {
 	struct tei_settings s;
@@ -54,6 +78,7 @@ void test_op_init(struct test_op *t, struct tei_local_peer *peer,
 	t->op.local = local;
 	t->op.remote = remote;
 	t->op.length = length;
+	t->op.registered = test_mapped;
 	t->op.done = test_op_done;
 	t->op.err = &t->err;
 }
@@ -91,6 +116,18 @@ int test_run_op(struct tei_local *ctx, struct tei_local_peer *peer,
 	tei_local_cancel(ctx, &t.op);
 	test_op_fini(&t);
 	return rc;
+}
+
+int test_copy(struct tei_local *ctx, struct tei_local_peer *peer,
+	      enum tei_local_opcode opcode, void *local, uint64_t remote,
+	      uint64_t length)
+{
+	struct tei_local_op op = { .peer = peer, .opcode = opcode,
+				   .local = local, .remote = remote,
+				   .length = length,
+				   .registered = test_mapped };
+
+	return tei_local_copy_op(ctx, &op, NULL);
 }
 
 uint64_t test_random(uint64_t *state)
@@ -257,18 +294,18 @@ static void agent_answer(struct agent *g, const char *fmt, ...)
 		exit(0);
 }
 
-/* Command "alloc LEN ACCESS": allocates and registers memory. Answers with its
- * address and the identity. */
+/* Command "alloc LEN ACCESS MAPPED": allocates and registers memory, which peers
+ * can map if MAPPED is 1. Answers with its address and the identity. */
 static void agent_alloc(struct agent *g, const char *args)
 {
 	char text[TEI_LOCAL_ID_TEXT];
 	struct tei_local_id id;
-	int accessible = 0;
+	int accessible = 0, mapped = 0;
 
-	sscanf(args, "%zu %d", &g->len, &accessible);
-	g->mem = mmap(NULL, g->len, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (g->mem == MAP_FAILED || tei_local_identity(g->ctx, &id) ||
+	sscanf(args, "%zu %d %d", &g->len, &accessible, &mapped);
+	test_mapped = mapped;
+	g->mem = test_memory(g->ctx, g->len);
+	if (!g->mem || tei_local_identity(g->ctx, &id) ||
 	    tei_local_id_format(&id, text, sizeof(text)) ||
 	    tei_local_region_add(g->ctx, g->mem, g->len, accessible))
 		agent_answer(g, "failed");
@@ -318,6 +355,7 @@ static void agent_run(struct agent *g, const char *args)
 		op[i].local = g->mem + i * step;
 		op[i].remote = remote + i * step;
 		op[i].length = length;
+		op[i].registered = test_mapped;
 		list[i] = &op[i];
 	}
 	agent_answer(g, "%zu", tei_local_copy_run(g->ctx, list, i));
@@ -377,6 +415,7 @@ static void agent_drop(struct agent *g)
 
 static void agent_line(struct agent *g, const char *line)
 {
+	struct tei_local_counters c;
 	char word[16] = "";
 	int at = 0;
 	const char *args;
@@ -420,6 +459,9 @@ static void agent_line(struct agent *g, const char *line)
 			     test_hash(g->mem, g->len));
 	else if (!strcmp(word, "hook"))
 		g->ctx->before_copy = agent_hook_stop, agent_answer(g, "done");
+	else if (!strcmp(word, "mapped"))
+		tei_local_stats(g->ctx, &c),
+			agent_answer(g, "%llu", (unsigned long long)c.mapped);
 	else if (!strcmp(word, "remove"))
 		agent_answer(g, "%d", tei_local_region_remove(g->ctx, g->mem, 0,
 				tei_now_ns() + TEST_WAIT_NS));

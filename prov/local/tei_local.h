@@ -3,9 +3,9 @@
 #define TEI_PROV_LOCAL_H
 
 /*
- * Copies within this process (memcpy) and between processes of this host
- * (process_vm_readv and process_vm_writev). The target's threads take no part,
- * so a target that is idle or stopped delays no copy.
+ * Copies within this process and between processes of this host: by memcpy, or
+ * by process_vm_readv and process_vm_writev (tei_local_memory.h). The target's
+ * threads take no part, so a target that is idle or stopped delays no copy.
  *
  * Threads: every call may be made from any thread. A done callback may call
  * only tei_local_submit, tei_local_copy, tei_local_atomic and tei_local_stats.
@@ -268,8 +268,8 @@ struct tei_local_op {
 	void *local;			/* local memory; it need not be in a
 					 * region */
 	bool registered;		/* the local range must be in a region
-					 * of ctx, for a READ in a writable
-					 * one */
+					 * of ctx and mapped; for a READ, the
+					 * region must be writable */
 	uint64_t remote;		/* address in the target's memory */
 	uint64_t length;		/* an operation of length 0 is checked
 					 * and completed at once */
@@ -314,7 +314,7 @@ struct tei_local_op {
  *
  * Codes of done: TEI_ERR_NOT_REGISTERED (range not registered at the target, or
  * no longer), TEI_ERR_CONTEXT (the peer has ended or its memory is unmapped),
- * TEI_ERR_INVALID (local memory is unmapped; only with a peer),
+ * TEI_ERR_INVALID (local memory is unmapped; only in a kernel copy),
  * TEI_ERR_TOO_MANY (no free copy slot at the target for slice_timeout_s). A
  * caller that sets no err finds the error record in op->why during done, or in
  * the thread's last error if the call fails.
@@ -386,6 +386,7 @@ struct tei_local_counters {
 	uint64_t errors;	/* number of pieces that failed */
 	uint64_t queued_bytes;	/* bytes of operations whose copy has not
 				 * started */
+	uint64_t mapped;	/* number of pieces copied by mapping memory */
 	uint32_t threads;	/* number of copy threads started */
 	uint32_t regions;
 };

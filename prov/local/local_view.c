@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Views: mappings of the memory of a peer, through which copies are made by
+ * memcpy.
+ *
+ * A view maps the peer's files in windows of LOCAL_WINDOW bytes at multiples of
+ * that size. The windows are found in a hash table without a lock. A thread
+ * that copies counts itself in `users` first. To unmap, a thread sets `closed`
+ * and waits until `users` is 0; both words are accessed with sequential
+ * consistency, so either the copying thread sees `closed` or the other one sees
+ * the user.
+ *
+ * A window maps parts of the file that contain no memory, or memory that is not
+ * registered. Copies never access them, because the registration table is
+ * checked before each copy, while a copy slot is armed. So freed memory may
+ * stay in a window. The file is sealed, so no access is beyond its end. Pages
+ * from a pool of huge pages are mapped without a reservation: the peer's
+ * mapping holds it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "prov/local/local_int.h"
+#include "prov/local/local_memfd.h"
+
+#define LOCAL_WINDOW	(UINT64_C(4) << 30)
+#define VIEW_SLOTS	256u		/* a power of 2 */
+#define VIEW_FULL	(VIEW_SLOTS / 4 * 3) /* largest number of windows */
+#define VIEW_ALIGN	(UINT64_C(1) << 30) /* alignment of a window: the
+					     * largest page size */
+#define VIEW_SLEEP_NS	(50 * 1000)
+
+struct view_window {
+	_Atomic uint64_t key;	/* view_key(), or 0; stored after base */
+	char *base;		/* start of the mapping */
+};
+
+struct local_view {
+	_Atomic uint32_t users;
+	_Atomic bool closed;		/* no new user */
+	struct view_window windows[VIEW_SLOTS];
+
+	struct tei_mutex lock;
+	/* guarded by lock */
+	uint32_t n;			/* windows in use */
+	int fd[LOCAL_FILES];		/* files of the peer, or -1 */
+	bool refused[LOCAL_FILES];	/* the file cannot be mapped */
+	bool last;			/* closed for ever */
+};
+
+struct local_view *local_view_new(void)
+{
+	struct local_view *v = calloc(1, sizeof(*v));
+	uint32_t i;
+
+	if (!v)
+		return NULL;
+	tei_mutex_init(&v->lock);
+	for (i = 0; i < LOCAL_FILES; i++)
+		v->fd[i] = -1;
+	return v;
+}
+
+/* Unmaps all windows and closes the files. */
+static void view_clear(struct local_view *v) TEI_REQUIRES(v->lock)
+{
+	uint32_t i;
+
+	for (i = 0; i < VIEW_SLOTS; i++) {
+		if (!atomic_load_explicit(&v->windows[i].key,
+					  memory_order_relaxed))
+			continue;
+		munmap(v->windows[i].base, LOCAL_WINDOW);
+		atomic_store(&v->windows[i].key, 0);
+	}
+	for (i = 0; i < LOCAL_FILES; i++) {
+		if (v->fd[i] >= 0)
+			close(v->fd[i]);
+		v->fd[i] = -1;
+	}
+	v->n = 0;
+}
+
+static void view_drop(struct local_view *v) TEI_REQUIRES(v->lock)
+{
+	struct timespec ts = { .tv_nsec = VIEW_SLEEP_NS };
+
+	atomic_store(&v->closed, true);
+	while (atomic_load(&v->users))
+		nanosleep(&ts, NULL);
+	view_clear(v);
+	atomic_store(&v->closed, v->last);
+}
+
+void local_view_drop(struct local_view *v, bool last)
+{
+	tei_mutex_lock(&v->lock);
+	v->last |= last;
+	view_drop(v);
+	tei_mutex_unlock(&v->lock);
+}
+
+void local_view_free(struct local_view *v, bool forked)
+{
+	if (!v)
+		return;
+	if (!forked) {
+		local_view_drop(v, true);
+		tei_mutex_fini(&v->lock);
+	}
+	free(v);
+}
+
+/* ---- windows ------------------------------------------------------------ */
+
+/* Returns the key of the window that holds the offset. Never 0. */
+static uint64_t view_key(const struct local_place *at)
+{
+	return (uint64_t)(at->file + 1) << 56 | at->offset / LOCAL_WINDOW;
+}
+
+/* Returns the slot of the key, or the free slot where it belongs. */
+static struct view_window *view_slot(struct local_view *v, uint64_t key)
+{
+	uint64_t i = key * UINT64_C(0x9e3779b97f4a7c15) >> 32, k;
+	struct view_window *w;
+
+	for (;; i++) {
+		w = &v->windows[i % VIEW_SLOTS];
+		k = atomic_load_explicit(&w->key, memory_order_acquire);
+		if (k == key || !k)
+			return w;
+	}
+}
+
+/* Returns the address at which the offset is mapped, or NULL. The caller is
+ * counted in users. */
+static char *view_find(struct local_view *v, const struct local_place *at)
+{
+	struct view_window *w = view_slot(v, view_key(at));
+
+	return atomic_load_explicit(&w->key, memory_order_acquire) ==
+			       view_key(at) ?
+		       w->base + at->offset % LOCAL_WINDOW :
+		       NULL;
+}
+
+/* Maps a window of the file, at an aligned address. Returns NULL with errno
+ * set. */
+static char *view_map(int fd, uint64_t offset)
+{
+	uint64_t span = LOCAL_WINDOW + VIEW_ALIGN, at;
+	char *room, *base = NULL;
+	int err = 0;
+
+	room = mmap(NULL, span, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED)
+		return NULL;
+	at = ((uint64_t)(uintptr_t)room + VIEW_ALIGN - 1) & ~(VIEW_ALIGN - 1);
+	base = (char *)(uintptr_t)at;
+	if (mmap(base, LOCAL_WINDOW, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd,
+		 (off_t)offset) == MAP_FAILED ||
+	    madvise(base, LOCAL_WINDOW, MADV_DONTFORK)) {
+		err = errno;
+		munmap(room, span);
+		errno = err;
+		return NULL;
+	}
+	if (base > room)
+		munmap(room, (size_t)(base - room));
+	if (base + LOCAL_WINDOW < room + span)
+		munmap(base + LOCAL_WINDOW,
+		       (size_t)(room + span - (base + LOCAL_WINDOW)));
+	return base;
+}
+
+/* ---- files -------------------------------------------------------------- */
+
+/* Opens a file of the peer. Returns false if it cannot be opened, or could not
+ * be opened before. */
+static bool view_open(struct local_view *v, const struct tei_local_peer *peer,
+		      uint32_t file) TEI_REQUIRES(v->lock)
+{
+	struct local_file *f = &peer->shared_table->head.files[file];
+	uint64_t number = atomic_load(&f->number);
+	struct local_memfd_want want = { .size = LOCAL_FILE_SIZE,
+					 .inode = atomic_load(&f->inode),
+					 .huge = file > 0,
+					 .same_user = true };
+	enum tei_local_reason reason = TEI_LOCAL_BAD_MAGIC;
+
+	if (v->fd[file] >= 0)
+		return true;
+	if (number && number - 1 <= INT32_MAX && want.inode)
+		reason = local_memfd_open(peer->id.pid, (int)(number - 1),
+					  &want, &v->fd[file]);
+	if (reason == TEI_LOCAL_OK)
+		return true;
+	v->refused[file] = true;
+	TEI_DEBUG_LOG("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
+		      peer->id.pid, tei_local_reason_text(reason));
+	return false;
+}
+
+/* Maps the window that holds the offset, unless it is mapped. */
+static bool view_add(struct local_view *v, const struct tei_local_peer *peer,
+		     const struct local_place *at) TEI_REQUIRES(v->lock)
+{
+	uint64_t key = view_key(at);
+	struct view_window *w = view_slot(v, key);
+
+	if (atomic_load_explicit(&w->key, memory_order_relaxed))
+		return true;
+	if (v->last || v->refused[at->file])
+		return false;
+	if (v->n == VIEW_FULL) {
+		view_drop(v);
+		w = view_slot(v, key);
+	}
+	if (!view_open(v, peer, at->file))
+		return false;
+	w->base = view_map(v->fd[at->file],
+			   at->offset / LOCAL_WINDOW * LOCAL_WINDOW);
+	if (!w->base) {
+		v->refused[at->file] = true;
+		TEI_DEBUG_LOG("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
+			      peer->id.pid, strerrordesc_np(errno));
+		return false;
+	}
+	atomic_store_explicit(&w->key, key, memory_order_release);
+	v->n++;
+	return true;
+}
+
+/* Maps the windows of a range that spans at most two of them. The calling
+ * thread is not counted in users. */
+static bool view_prepare(struct tei_local *ctx, struct tei_local_peer *peer,
+			 const struct local_place *first,
+			 const struct local_place *last)
+{
+	struct local_view *v = peer->view;
+	bool mapped;
+
+	if (!local_watch_add(ctx, peer))
+		return false;
+	tei_mutex_lock(&v->lock);
+	/* the second window may have displaced the first one */
+	mapped = view_add(v, peer, first) && view_add(v, peer, last) &&
+		 view_add(v, peer, first);
+	tei_mutex_unlock(&v->lock);
+	return mapped;
+}
+
+/* ---- copies ------------------------------------------------------------- */
+
+static bool view_enter(struct local_view *v)
+{
+	atomic_fetch_add(&v->users, 1);
+	if (!atomic_load(&v->closed))
+		return true;
+	atomic_fetch_sub(&v->users, 1);
+	return false;
+}
+
+static void view_move(bool write, char *local, char *remote, uint64_t length)
+{
+	if (write)
+		memcpy(remote, local, length);
+	else
+		memcpy(local, remote, length);
+}
+
+/* Copies a range that ends at `last`. Returns false if a window is not
+ * mapped. */
+static bool view_copy_mapped(struct local_view *v, bool write, char *local,
+			     const struct local_place *first,
+			     const struct local_place *last)
+{
+	uint64_t length = last->offset - first->offset + 1;
+	uint64_t head = LOCAL_WINDOW - first->offset % LOCAL_WINDOW;
+	char *from, *end;
+	bool mapped = false;
+
+	if (!view_enter(v))
+		return false;
+	from = view_find(v, first);
+	end = view_find(v, last);
+	if (from && end) {
+		head = head < length ? head : length;
+		view_move(write, local, from, head);
+		if (head < length)
+			view_move(write, local + head, end - (length - head - 1),
+				  length - head);
+		mapped = true;
+	}
+	atomic_fetch_sub(&v->users, 1);
+	return mapped;
+}
+
+bool local_view_copy(struct tei_local *ctx, struct tei_local_peer *peer,
+		     bool write, void *local, uint64_t remote, uint64_t length)
+{
+	struct local_place first, last;
+
+	if (!peer->view || !length || length > LOCAL_WINDOW ||
+	    !local_shared_table_place(peer->shared_table, remote, length,
+				      &first))
+		return false;
+	last = first;
+	last.offset += length - 1;
+	return view_copy_mapped(peer->view, write, local, &first, &last) ||
+	       (view_prepare(ctx, peer, &first, &last) &&
+		view_copy_mapped(peer->view, write, local, &first, &last));
+}
