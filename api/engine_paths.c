@@ -95,7 +95,9 @@ static void paths_copy(const struct paths_target *t, struct te_path *p)
 	p->numa_node = -1;
 	snprintf(p->transport, sizeof(p->transport), "local");
 	snprintf(p->provider, sizeof(p->provider), "%s",
-		 here ? "memcpy" : "process_vm");
+		 here ? "memcpy" :
+		 tei_local_peer_maps(t->local->peer) ? "memcpy,process_vm" :
+						       "process_vm");
 	snprintf(p->rail, sizeof(p->rail), "local");
 	snprintf(p->remote_rail, sizeof(p->remote_rail), "local");
 }

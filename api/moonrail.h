@@ -768,7 +768,7 @@ int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
 
 enum te_path_kind {
 	TE_PATH_FABRIC = 0,  /* from a local rail to a rail of the peer */
-	TE_PATH_PROCESS = 1, /* copies by the kernel to another process */
+	TE_PATH_PROCESS = 1, /* copies to another process of this host */
 	TE_PATH_MEMCPY = 2,  /* copies inside this process */
 	TE_PATH_FILE = 3     /* transfers to and from the files of a file
 			      * segment */
@@ -792,7 +792,8 @@ struct te_path {
 	int32_t numa_node;	/* NUMA node of the local rail; -1: unknown */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", "nvmeof" */
 	char provider[32];	/* libfabric provider; for copies
-				 * "process_vm" or "memcpy"; for files
+				 * "memcpy", "process_vm" or, if the peer has
+				 * memory from te_alloc, both; for files
 				 * "io_uring" or "threads" */
 	char rail[64];		/* local rail */
 	char address[96];	/* address of the local rail, as text */

@@ -54,6 +54,8 @@ static enum tei_local_reason agent_setup(struct agent_fixture *f,
 					      AGENT_MEM, accessible,
 					      test_mapped),
 			       "%llx %191s", &addr, text) == 2);
+	if (test_unheld)
+		test_agent_ask(&f->agent, "unhold");
 	f->remote = addr;
 	CU_ASSERT_FATAL(!tei_local_id_parse(text, &f->id));
 	return tei_local_peer_open(f->ctx, &f->id, NULL, &f->peer);
@@ -245,6 +247,29 @@ static void test_killed_in_mid_copy(void)
 	for (i = 0; i < N; i++)
 		test_op_fini(&t[i]);
 	free(t);
+}
+
+/* A copy that begins when the parent of the target can know that the target has
+ * ended must fail. */
+static void test_killed_target_is_noticed_at_once(void)
+{
+	enum { ROUNDS = 10 };
+	struct agent_fixture f;
+	siginfo_t info;
+	int i;
+
+	for (i = 0; i < ROUNDS; i++) {
+		CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+		CU_ASSERT(agent_write_at(&f, f.remote, 64) == 0);
+		CU_ASSERT(local_peer_holds(f.peer) == (test_mapped && !test_unheld));
+		kill(f.agent.pid, SIGKILL);
+		CU_ASSERT(!waitid(P_PID, (id_t)f.agent.pid, &info,
+				  WEXITED | WNOWAIT));
+		CU_ASSERT(!local_peer_holds(f.peer));
+		CU_ASSERT(test_copy(f.ctx, f.peer, TEI_LOCAL_WRITE, f.mem,
+				    f.remote, 64) == TEI_ERR_CONTEXT);
+		agent_teardown(&f);
+	}
 }
 
 static void test_restart_is_noticed(void)
@@ -474,6 +499,8 @@ const struct tei_test_case local_agent_cases[] = {
 	{ "inaccessible_region_is_refused",
 	  test_inaccessible_region_is_refused },
 	{ "killed_in_mid_copy", test_killed_in_mid_copy },
+	{ "killed_target_is_noticed_at_once",
+	  test_killed_target_is_noticed_at_once },
 	{ "restart_is_noticed", test_restart_is_noticed },
 	{ "exec_is_noticed", test_exec_is_noticed },
 	{ "replaced_memory_is_noticed", test_replaced_memory_is_noticed },
@@ -489,6 +516,21 @@ const struct tei_test_case local_agent_cases[] = {
 	{ NULL, NULL },
 };
 
+/* Only the kernel knows whether the agent lives: no thread of the agent holds
+ * the futex word. */
+#define AGENT_UNHELD(test)                                               \
+	static void unheld_##test(void)                                   \
+	{                                                                \
+		test_mapped = test_unheld = true;                        \
+		test();                                                  \
+		test_mapped = test_unheld = false;                       \
+	}
+
+AGENT_UNHELD(test_copies_both_ways)
+AGENT_UNHELD(test_killed_target_is_noticed_at_once)
+AGENT_UNHELD(test_exec_is_noticed)
+AGENT_UNHELD(test_replaced_memory_is_noticed)
+
 /* The same tests with memory that both processes can map. */
 #define AGENT_MAPPED(test)                                               \
 	static void mapped_##test(void)                                   \
@@ -503,7 +545,7 @@ AGENT_MAPPED(test_law8_ranges_outside_are_refused)
 AGENT_MAPPED(test_inaccessible_region_is_refused)
 AGENT_MAPPED(test_killed_in_mid_copy)
 AGENT_MAPPED(test_exec_is_noticed)
-AGENT_MAPPED(test_replaced_memory_is_noticed)
+AGENT_MAPPED(test_killed_target_is_noticed_at_once)
 AGENT_MAPPED(test_stopped_target_takes_bytes)
 AGENT_MAPPED(test_remove_waits_for_a_stopped_initiator)
 AGENT_MAPPED(test_remove_outlives_a_dead_initiator)
@@ -518,8 +560,14 @@ const struct tei_test_case local_agent_mapped_cases[] = {
 	  mapped_test_inaccessible_region_is_refused },
 	{ "mapped_killed_in_mid_copy", mapped_test_killed_in_mid_copy },
 	{ "mapped_exec_is_noticed", mapped_test_exec_is_noticed },
-	{ "mapped_replaced_memory_is_noticed",
-	  mapped_test_replaced_memory_is_noticed },
+	{ "mapped_killed_target_is_noticed_at_once",
+	  mapped_test_killed_target_is_noticed_at_once },
+	{ "unheld_copies_both_ways", unheld_test_copies_both_ways },
+	{ "unheld_killed_target_is_noticed_at_once",
+	  unheld_test_killed_target_is_noticed_at_once },
+	{ "unheld_exec_is_noticed", unheld_test_exec_is_noticed },
+	{ "unheld_replaced_memory_is_noticed",
+	  unheld_test_replaced_memory_is_noticed },
 	{ "mapped_stopped_target_takes_bytes",
 	  mapped_test_stopped_target_takes_bytes },
 	{ "mapped_remove_waits_for_a_stopped_initiator",

@@ -168,22 +168,35 @@ static int copy_kernel(const struct local_piece *p, struct tei_err *err)
 static bool copy_mapped(const struct local_piece *p, int *code,
 			struct tei_err *err)
 {
-	struct local_place at;
+	struct tei_local_op op = { .local = p->local,
+				   .remote = p->remote,
+				   .length = p->length };
+	struct tei_local_op *list[1] = { &op };
+	struct local_view_run run = { .ctx = p->ctx,
+				      .peer = p->peer,
+				      .write = p->opcode == TEI_LOCAL_WRITE,
+				      .op = list,
+				      .n = 1,
+				      .base = p->remote };
+	bool held;
 
 	if (!p->registered || !p->peer->view ||
 	    !local_shared_table_place(p->peer->shared_table, p->remote,
-				      p->length, &at))
+				      p->length, &run.at))
 		return false;
-	*code = copy_check_magic(p, 0, err);
-	if (*code) {
+	held = local_peer_holds(p->peer);
+	*code = held ? 0 : copy_check_magic(p, 0, err);
+	if (!*code && !local_view_copy(&run))
+		return false;
+	/* the process may have ended before all bytes were in place */
+	if (held && !local_peer_holds(p->peer))
+		*code = copy_check_magic(p, 0, err);
+	if (*code)
 		/* the memory may belong to a program that was replaced */
 		local_view_drop(p->peer->view, false);
-		return true;
-	}
-	if (!local_view_copy(p->ctx, p->peer, p->opcode == TEI_LOCAL_WRITE,
-			     p->local, p->remote, p->length))
-		return false;
-	atomic_fetch_add_explicit(&p->ctx->mapped, 1, memory_order_relaxed);
+	else
+		atomic_fetch_add_explicit(&p->ctx->mapped, 1,
+					  memory_order_relaxed);
 	return true;
 }
 

@@ -2,6 +2,7 @@
 #ifndef TEI_PROV_LOCAL_INT_H
 #define TEI_PROV_LOCAL_INT_H
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -68,7 +69,10 @@ struct local_memory {
 /* The mappings of a peer's memory. */
 struct local_view;
 
-/* The thread that waits for the end of peers whose memory is mapped. */
+/*
+ * The thread that waits for the end of peers whose memory is mapped. It also
+ * holds the robust futex word by which peers notice the end of this process.
+ */
 struct local_watch {
 	struct tei_mutex lock;
 	pthread_t thread;
@@ -285,20 +289,32 @@ struct local_view *local_view_new(void);
 /* Waits for copies in progress, and unmaps. The view cannot map again if last
  * is true. */
 void local_view_drop(struct local_view *v, bool last);
+/* Returns true if a file of the peer can be mapped, or was not tried yet. */
+bool local_view_possible(const struct tei_local_peer *peer);
 /* Frees a view that no thread uses. NULL is ignored. In a forked child, unmaps
  * nothing, because the child has no such mappings. */
 void local_view_free(struct local_view *v, bool forked);
 
+/* Operations whose target ranges lie in one region of the peer. */
+struct local_view_run {
+	struct tei_local *ctx;
+	struct tei_local_peer *peer;
+	bool write;
+	struct tei_local_op *const *op;
+	size_t n;		/* number of operations */
+	uint64_t base;		/* an address in the region */
+	struct local_place at;	/* place of base */
+};
+
 /*
  * Copies between local memory and memory of the peer that can be mapped; maps
- * it if necessary. Returns false, without having copied anything, if the range
- * cannot be mapped. The caller has armed a copy slot of the peer that covers
- * the range, and has then found the range registered and the peer unchanged.
- * Local memory must be mapped: an access to unmapped memory is not an error
- * code.
+ * it if necessary. Returns the number of operations that are complete; nothing
+ * of the other ones was copied. The caller has armed a copy slot of the peer
+ * that covers all target ranges, and has then found the ranges registered and
+ * the peer unchanged. Local memory must be mapped: an access to unmapped memory
+ * is not an error code.
  */
-bool local_view_copy(struct tei_local *ctx, struct tei_local_peer *peer,
-		     bool write, void *local, uint64_t remote, uint64_t length);
+size_t local_view_copy(const struct local_view_run *run);
 
 /*
  * Drops the view of the peer when its process ends, so that this process does
@@ -307,6 +323,10 @@ bool local_view_copy(struct tei_local *ctx, struct tei_local_peer *peer,
  * be mapped then. May be called again for the same peer.
  */
 bool local_watch_add(struct tei_local *ctx, struct tei_local_peer *peer);
+/* Starts the thread, unless it runs, so that peers notice the end of this
+ * process without a system call. If that is impossible, they query the
+ * kernel. */
+void local_watch_hold(struct tei_local *ctx);
 void local_watch_remove(struct tei_local *ctx, struct tei_local_peer *peer);
 void local_watch_init(struct local_watch *w) TEI_NO_TSA;
 void local_watch_fini(struct local_watch *w) TEI_NO_TSA;
@@ -321,8 +341,20 @@ void local_pool_join(struct tei_local *ctx);
 /* ---- peer -------------------------------------------------------------- */
 
 /*
- * Returns TEI_LOCAL_OK if the process lives and its context is open. Polls the
- * pidfd and reads the registration table.
+ * Returns true if the process still runs the program that created the shared
+ * registration table. Makes no system call. If the result is false, the caller
+ * queries the kernel: no thread of the process may hold the word.
+ */
+static inline bool local_peer_holds(const struct tei_local_peer *peer)
+{
+	uint32_t word = atomic_load(&peer->shared_table->head.holder);
+
+	return word & FUTEX_TID_MASK && !(word & FUTEX_OWNER_DIED);
+}
+
+/*
+ * Returns TEI_LOCAL_OK if the process lives and its context is open. Reads the
+ * registration table, and polls the pidfd if local_peer_holds returns false.
  */
 enum tei_local_reason local_peer_check(struct tei_local_peer *peer);
 

@@ -12,7 +12,7 @@
  * A freed part of a file is punched out, which frees its pages even if peers
  * still map them. At this point, no peer accesses them: the memory was
  * unregistered, which waits for the copy slots. Without that wait, an access to
- * a hole would get a new page. This would harm nobody with ordinary pages, but
+ * a hole would get a new page. This would be harmless with ordinary pages, but
  * would fail with SIGBUS if a pool of huge pages is empty.
  */
 #include <errno.h>
@@ -70,8 +70,13 @@ static bool memory_open(struct tei_local *ctx, uint32_t file, uint64_t page)
 		flags = MFD_HUGETLB | (unsigned int)__builtin_ctzll(page)
 					      << MEMORY_HUGE_SHIFT;
 	*fd = local_memfd_create(MEMORY_NAME, flags, LOCAL_FILE_SIZE);
-	if (*fd < 0)
+	if (*fd < 0) {
+		TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_INFO, "local",
+				"memory with pages of %llu KiB is not shared, the kernel copies to and from other processes: %s",
+				(unsigned long long)page >> 10,
+				strerrordesc_np(errno));
 		return false;
+	}
 	atomic_store(&f->inode, local_memfd_inode(*fd));
 	atomic_store(&f->number, (uint64_t)*fd + 1);
 	return true;
@@ -199,6 +204,7 @@ int tei_local_memory_map(struct tei_local *ctx, void *addr, uint64_t len,
 	if (local_guard(ctx) || !ctx->shared || file == LOCAL_FILES || !len ||
 	    base % page || len % page || base > UINT64_MAX - len)
 		return ENOTSUP;
+	local_watch_hold(ctx);
 	tei_mutex_lock(&ctx->lock);
 	if (memory_open(ctx, file, page) &&
 	    memory_add(&ctx->memory, file, base, len, &x)) {

@@ -224,7 +224,7 @@ enum tei_local_reason local_peer_check(struct tei_local_peer *peer)
 {
 	if (!peer->shared_table)
 		return TEI_LOCAL_OK;
-	if (tei_local_peer_ended(peer))
+	if (!local_peer_holds(peer) && tei_local_peer_ended(peer))
 		return TEI_LOCAL_GONE;
 	return atomic_load(&peer->shared_table->head.incarnation) ==
 			       peer->id.incarnation
@@ -247,6 +247,11 @@ bool tei_local_peer_ended(const struct tei_local_peer *peer)
 bool tei_local_peer_is_self(const struct tei_local_peer *peer)
 {
 	return peer->self;
+}
+
+bool tei_local_peer_maps(const struct tei_local_peer *peer)
+{
+	return peer->view && local_view_possible(peer);
 }
 
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,

@@ -148,11 +148,10 @@ static bool run_magic_right(const struct local_run *run)
 	       local_magic_right(run->peer, magic);
 }
 
-/* Returns true if the target ranges can be mapped and all local ranges are
- * registered. */
-static bool run_is_mappable(const struct local_run *run)
+/* Stores the place of run->base in *at. Returns true if the target ranges can be
+ * mapped and all local ranges are registered. */
+static bool run_is_mappable(const struct local_run *run, struct local_place *at)
 {
-	struct local_place at;
 	size_t i;
 
 	for (i = 0; i < run->n; i++) {
@@ -161,32 +160,40 @@ static bool run_is_mappable(const struct local_run *run)
 	}
 	return run->peer->view &&
 	       local_shared_table_place(run->peer->shared_table, run->base,
-					run->end - run->base, &at);
+					run->end - run->base, at);
 }
 
-/* Copies through mappings. Returns the number of operations that are
- * complete. */
+/* Copies through mappings, if possible. Returns the number of operations that
+ * are complete. */
 static size_t run_mapped(const struct local_run *run)
 {
-	const struct tei_local_op *op;
-	size_t i;
+	struct local_view_run view = { .ctx = run->ctx,
+				       .peer = run->peer,
+				       .write = run->write,
+				       .op = run->op,
+				       .n = run->n,
+				       .base = run->base };
+	bool held;
+	size_t done;
 
-	if (!run_magic_right(run))
+	if (!run_is_mappable(run, &view.at))
 		return 0;
-	for (i = 0; i < run->n; i++) {
-		op = run->op[i];
-		if (!local_view_copy(run->ctx, run->peer, run->write, op->local,
-				     op->remote, op->length))
-			break;
-	}
-	atomic_fetch_add_explicit(&run->ctx->mapped, i, memory_order_relaxed);
-	return i;
+	held = local_peer_holds(run->peer);
+	if (!held && !run_magic_right(run))
+		return 0;
+	done = local_view_copy(&view);
+	/* the process may have ended before all bytes were in place */
+	if (held && !local_peer_holds(run->peer) && !run_magic_right(run))
+		return 0;
+	atomic_fetch_add_explicit(&run->ctx->mapped, done,
+				  memory_order_relaxed);
+	return done;
 }
 
 /* Copies the run. Returns the number of operations that are complete. */
 static size_t run_move(const struct local_run *run)
 {
-	size_t done = run_is_mappable(run) ? run_mapped(run) : 0;
+	size_t done = run_mapped(run);
 
 	return done ? done : run_whole(run, run_kernel(run));
 }

@@ -27,6 +27,9 @@ extern const struct tei_test_case local_view_cases[];
 /* If true, the memory of test_memory can be mapped by peers, and operations
  * require registered local memory, so that they use mappings. */
 extern bool test_mapped;
+/* If true, no thread of the agent holds the robust futex word of the agent, as
+ * on a system without such words. */
+extern bool test_unheld;
 
 /* Maps zeroed memory, which peers can map if test_mapped is true. Returns NULL
  * on failure. The caller frees it with test_memory_free. */

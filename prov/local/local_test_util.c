@@ -16,6 +16,7 @@
 #include "util/settings.h"
 
 bool test_mapped;
+bool test_unheld;
 
 unsigned char *test_memory(struct tei_local *ctx, size_t len)
 {
@@ -383,12 +384,31 @@ static void agent_hook_stop(void *arg)
 	raise(SIGSTOP);
 }
 
+/* Waits until the agent's thread has taken the robust futex word. Only an agent
+ * whose memory can be mapped has such a thread. */
+static _Atomic uint32_t *agent_word(struct agent *g)
+{
+	_Atomic uint32_t *word = &g->ctx->shared->head.holder;
+
+	while (test_mapped && !atomic_load(word))
+		sched_yield();
+	return word;
+}
+
+/* Command "unhold": clears the robust futex word. */
+static void agent_unhold(struct agent *g)
+{
+	atomic_store(agent_word(g), 0);
+	agent_answer(g, "done");
+}
+
 /* Command "scribble SEED": overwrites the agent's own registration table with
  * zeros (SEED 0), with bytes of value 255 (1) or with random words. */
 static void agent_scribble(struct agent *g, const char *args)
 {
 	uint64_t seed = strtoull(args, NULL, 10);
 
+	agent_word(g);
 	if (seed < 2)
 		memset(g->ctx->shared, seed ? 255 : 0, sizeof(*g->ctx->shared));
 	else
@@ -459,6 +479,8 @@ static void agent_line(struct agent *g, const char *line)
 			     test_hash(g->mem, g->len));
 	else if (!strcmp(word, "hook"))
 		g->ctx->before_copy = agent_hook_stop, agent_answer(g, "done");
+	else if (!strcmp(word, "unhold"))
+		agent_unhold(g);
 	else if (!strcmp(word, "mapped"))
 		tei_local_stats(g->ctx, &c),
 			agent_answer(g, "%llu", (unsigned long long)c.mapped);

@@ -203,9 +203,23 @@ static bool view_open(struct local_view *v, const struct tei_local_peer *peer,
 	if (reason == TEI_LOCAL_OK)
 		return true;
 	v->refused[file] = true;
-	TEI_DEBUG_LOG("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
+	TEI_INFO("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
 		      peer->id.pid, tei_local_reason_text(reason));
 	return false;
+}
+
+bool local_view_possible(const struct tei_local_peer *peer)
+{
+	bool possible = false;
+	uint32_t i;
+
+	tei_mutex_lock(&peer->view->lock);
+	for (i = 0; i < LOCAL_FILES; i++)
+		possible |= !peer->view->refused[i] &&
+			    atomic_load(&peer->shared_table->head.files[i]
+						 .number);
+	tei_mutex_unlock(&peer->view->lock);
+	return possible;
 }
 
 /* Maps the window that holds the offset, unless it is mapped. */
@@ -229,7 +243,7 @@ static bool view_add(struct local_view *v, const struct tei_local_peer *peer,
 			   at->offset / LOCAL_WINDOW * LOCAL_WINDOW);
 	if (!w->base) {
 		v->refused[at->file] = true;
-		TEI_DEBUG_LOG("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
+		TEI_INFO("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
 			      peer->id.pid, strerrordesc_np(errno));
 		return false;
 	}
@@ -276,45 +290,68 @@ static void view_move(bool write, char *local, char *remote, uint64_t length)
 		memcpy(local, remote, length);
 }
 
-/* Copies a range that ends at `last`. Returns false if a window is not
- * mapped. */
-static bool view_copy_mapped(struct local_view *v, bool write, char *local,
-			     const struct local_place *first,
-			     const struct local_place *last)
+/* Sets the places of the first and the last byte of the target range. */
+static void view_places(const struct local_view_run *run,
+			const struct tei_local_op *op,
+			struct local_place *first, struct local_place *last)
 {
-	uint64_t length = last->offset - first->offset + 1;
-	uint64_t head = LOCAL_WINDOW - first->offset % LOCAL_WINDOW;
-	char *from, *end;
-	bool mapped = false;
-
-	if (!view_enter(v))
-		return false;
-	from = view_find(v, first);
-	end = view_find(v, last);
-	if (from && end) {
-		head = head < length ? head : length;
-		view_move(write, local, from, head);
-		if (head < length)
-			view_move(write, local + head, end - (length - head - 1),
-				  length - head);
-		mapped = true;
-	}
-	atomic_fetch_sub(&v->users, 1);
-	return mapped;
+	*first = *last = run->at;
+	first->offset += op->remote - run->base;
+	last->offset = first->offset + op->length - 1;
 }
 
-bool local_view_copy(struct tei_local *ctx, struct tei_local_peer *peer,
-		     bool write, void *local, uint64_t remote, uint64_t length)
+/* Copies one operation. Returns false if a window is not mapped. The calling
+ * thread is counted in users. */
+static bool view_copy_op(const struct local_view_run *run,
+			 const struct tei_local_op *op)
+{
+	struct local_view *v = run->peer->view;
+	uint64_t length = op->length, head;
+	struct local_place first, last;
+	char *from, *end;
+
+	if (!length || length > LOCAL_WINDOW)
+		return false;
+	view_places(run, op, &first, &last);
+	head = LOCAL_WINDOW - first.offset % LOCAL_WINDOW;
+	from = view_find(v, &first);
+	end = head < length ? view_find(v, &last) : from;
+	if (!from || !end)
+		return false;
+	if (head > length)
+		head = length;
+	view_move(run->write, op->local, from, head);
+	if (head < length)
+		view_move(run->write, (char *)op->local + head,
+			  end - (length - head - 1), length - head);
+	return true;
+}
+
+/* Copies the operations from the one with that index on, up to the first one
+ * whose windows are not mapped. Returns the index of that one. */
+static size_t view_copy_ops(const struct local_view_run *run, size_t i)
+{
+	if (!view_enter(run->peer->view))
+		return i;
+	while (i < run->n && view_copy_op(run, run->op[i]))
+		i++;
+	atomic_fetch_sub(&run->peer->view->users, 1);
+	return i;
+}
+
+size_t local_view_copy(const struct local_view_run *run)
 {
 	struct local_place first, last;
+	size_t i = view_copy_ops(run, 0), before;
 
-	if (!peer->view || !length || length > LOCAL_WINDOW ||
-	    !local_shared_table_place(peer->shared_table, remote, length,
-				      &first))
-		return false;
-	last = first;
-	last.offset += length - 1;
-	return view_copy_mapped(peer->view, write, local, &first, &last) ||
-	       (view_prepare(ctx, peer, &first, &last) &&
-		view_copy_mapped(peer->view, write, local, &first, &last));
+	do {
+		before = i;
+		if (i == run->n || !run->op[i]->length ||
+		    run->op[i]->length > LOCAL_WINDOW)
+			break;
+		view_places(run, run->op[i], &first, &last);
+		if (view_prepare(run->ctx, run->peer, &first, &last))
+			i = view_copy_ops(run, i);
+	} while (i > before);
+	return i;
 }

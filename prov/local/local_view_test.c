@@ -295,6 +295,7 @@ static struct tei_local_peer *view_open(struct view_fixture *f, uint64_t *addr)
 			       "%llx %191s", &at, text) == 2);
 	CU_ASSERT(!tei_local_id_parse(text, &id));
 	CU_ASSERT_FATAL(!tei_local_peer_open(f->ctx, &id, NULL, &peer));
+	CU_ASSERT(tei_local_peer_maps(peer));
 	CU_ASSERT(!tei_local_region_add(f->ctx, f->mem, VIEW_MEM, 0));
 	CU_ASSERT(!test_copy(f->ctx, peer, TEI_LOCAL_WRITE, f->mem, at, 4096));
 	*addr = at;
@@ -355,6 +356,7 @@ static void test_memory_of_another_user_is_not_mapped(void)
 	tei_local_stats(f.ctx, &c);
 	CU_ASSERT(c.pieces == 1 && !c.mapped);
 	CU_ASSERT(!view_maps_others(f.ctx));
+	CU_ASSERT(!tei_local_peer_maps(peer));
 	tei_local_peer_close(f.ctx, peer);
 	view_teardown(&f);
 }

@@ -3,11 +3,20 @@
  * A thread that sleeps until a peer whose memory is mapped ends, and then
  * unmaps this memory. Without the thread, an idle process would keep all memory
  * of a peer that has ended.
+ *
+ * The thread also holds a robust futex word in the shared registration table.
+ * When the thread ends, because the process ends or calls exec, the kernel sets
+ * FUTEX_OWNER_DIED in the word, before waitpid reports the end of the process.
+ * So a peer that copies by memcpy needs no system call to see that the process
+ * is still the same. The list of robust futexes, whose pointers the kernel
+ * follows, is in memory of this process only.
  */
 #include <errno.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "prov/local/local_int.h"
@@ -34,12 +43,43 @@ static void watch_check(struct local_watch *w) TEI_REQUIRES(w->lock)
 	}
 }
 
+/* The list of robust futexes of the thread: one word. */
+struct watch_robust {
+	struct robust_list_head head;
+	struct robust_list node;
+};
+
+/* Takes the word for the calling thread. The list must exist until
+ * watch_release. */
+static void watch_take(struct watch_robust *r, _Atomic uint32_t *word)
+{
+	r->node.next = &r->head.list;
+	r->head.list.next = &r->node;
+	r->head.list_op_pending = NULL;
+	r->head.futex_offset = (char *)word - (char *)&r->node;
+	if (!syscall(SYS_set_robust_list, &r->head, sizeof(r->head)))
+		atomic_store(word, (uint32_t)syscall(SYS_gettid));
+	else
+		TEI_INFO("local", "other processes query the kernel before each copy: set_robust_list: %s",
+			      strerrordesc_np(errno));
+}
+
+static void watch_release(struct watch_robust *r, _Atomic uint32_t *word)
+{
+	atomic_store(word, 0);
+	r->head.list.next = &r->head.list;
+}
+
 static void *watch_main(void *arg)
 {
-	struct local_watch *w = arg;
+	struct tei_local *ctx = arg;
+	struct local_watch *w = &ctx->watch;
+	_Atomic uint32_t *word = &ctx->shared->head.holder;
 	struct epoll_event event = { .data.fd = -1 };
+	struct watch_robust robust;
 	int n;
 
+	watch_take(&robust, word);
 	do {
 		n = epoll_wait(w->epoll, &event, 1, -1);
 		if (n <= 0 || event.data.fd == w->wake)
@@ -48,6 +88,7 @@ static void *watch_main(void *arg)
 		watch_check(w);
 		tei_mutex_unlock(&w->lock);
 	} while (event.data.fd != w->wake);
+	watch_release(&robust, word);
 	return NULL;
 }
 
@@ -69,19 +110,21 @@ static void watch_close(struct local_watch *w)
 }
 
 /* Starts the thread unless it runs. */
-static bool watch_start(struct local_watch *w) TEI_REQUIRES(w->lock)
+static bool watch_start(struct tei_local *ctx) TEI_REQUIRES(ctx->watch.lock)
 {
+	struct local_watch *w = &ctx->watch;
+
 	if (w->running)
 		return true;
 	w->epoll = epoll_create1(EPOLL_CLOEXEC);
 	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->epoll >= 0 && w->wake >= 0 && watch_poll(w, w->wake) &&
-	    !tei_thread_start(&w->thread, false, watch_main, w)) {
+	    !tei_thread_start(&w->thread, false, watch_main, ctx)) {
 		pthread_setname_np(w->thread, "tei-copy-watch");
 		w->running = true;
 		return true;
 	}
-	TEI_DEBUG_LOG("local", "the memory of other processes is not mapped, the kernel copies instead: %s",
+	TEI_INFO("local", "the memory of other processes is not mapped, the kernel copies instead: %s",
 		      strerrordesc_np(errno));
 	watch_close(w);
 	return false;
@@ -92,14 +135,21 @@ bool local_watch_add(struct tei_local *ctx, struct tei_local_peer *peer)
 	struct local_watch *w = &ctx->watch;
 	bool watched;
 
-	tei_mutex_lock(&w->lock);
+	tei_mutex_lock(&ctx->watch.lock);
 	watched = !tei_list_empty(&peer->watch_node);
-	if (!watched && watch_start(w) && watch_poll(w, peer->pidfd)) {
+	if (!watched && watch_start(ctx) && watch_poll(w, peer->pidfd)) {
 		tei_list_add_tail(&w->peers, &peer->watch_node);
 		watched = true;
 	}
-	tei_mutex_unlock(&w->lock);
+	tei_mutex_unlock(&ctx->watch.lock);
 	return watched;
+}
+
+void local_watch_hold(struct tei_local *ctx)
+{
+	tei_mutex_lock(&ctx->watch.lock);
+	watch_start(ctx);
+	tei_mutex_unlock(&ctx->watch.lock);
 }
 
 void local_watch_remove(struct tei_local *ctx, struct tei_local_peer *peer)

@@ -227,6 +227,9 @@ bool tei_local_peer_ended(const struct tei_local_peer *peer);
 
 /* Returns true if the peer is this process. */
 bool tei_local_peer_is_self(const struct tei_local_peer *peer);
+/* Returns true if the peer has memory that this process can map, and has not
+ * failed to map it. */
+bool tei_local_peer_maps(const struct tei_local_peer *peer);
 
 /* Returns true if all of [addr, addr + len) is currently registered at the peer
  * and this process may read it, or write it if write is true. */

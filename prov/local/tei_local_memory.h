@@ -13,7 +13,7 @@ struct tei_local;
 
 /*
  * Maps zeroed memory that peers can map, too, at [addr, addr+len), in place of
- * what is mapped there. page is the page size, of which addr and len are
+ * the present mapping. page is the page size, of which addr and len are
  * multiples: 2 MiB or 1 GiB for pages from the kernel's pools, else the size of
  * ordinary pages. The memory becomes a target of copies only when it is
  * registered (tei_local_region_add).
@@ -38,7 +38,7 @@ int tei_local_memory_map(struct tei_local *ctx, void *addr, uint64_t len,
  * this process and in its peers. No part of the memory may be registered. The
  * caller then unmaps the range. Memory that was not mapped by
  * tei_local_memory_map is ignored. tei_local_fini does the same for all memory
- * that is left; the caller must not access it afterwards.
+ * that has not been freed; the caller must not access it afterwards.
  */
 void tei_local_memory_free(struct tei_local *ctx, void *addr);
 
