@@ -322,6 +322,8 @@ bool local_shared_table_place(struct local_shared_table *b, uint64_t addr,
 		return false;
 	out->file = (uint32_t)file - 1;
 	out->offset = r.offset + (addr - r.base);
+	out->begin = r.offset;
+	out->end = r.offset + (r.end - r.base);
 	return true;
 }
 

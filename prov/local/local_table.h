@@ -268,6 +268,8 @@ bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
 struct local_place {
 	uint32_t file;		/* number of the file, below LOCAL_FILES */
 	uint64_t offset;	/* bytes; the range ends within the file */
+	uint64_t begin, end;	/* offsets of the region that contains the
+				 * range */
 };
 
 /*

@@ -10,12 +10,16 @@
  * consistency, so either the copying thread sees `closed` or the other one sees
  * the user.
  *
- * A window maps parts of the file that contain no memory, or memory that is not
- * registered. Copies never access them, because the registration table is
- * checked before each copy, while a copy slot is armed. So freed memory may
+ * A window also maps parts of the file that contain no memory, or memory that
+ * is not registered. Copies never access them, because the registration table
+ * is checked before each copy, while a copy slot is armed. So freed memory may
  * stay in a window. The file is sealed, so no access is beyond its end. Pages
  * from a pool of huge pages are mapped without a reservation: the peer's
  * mapping holds it.
+ *
+ * A window is inaccessible at first. Only granules in which a copy was made are
+ * accessible. Otherwise mlockall of this process would allocate pages for all
+ * of the window, most of which has none.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,16 +31,28 @@
 #include "prov/local/local_int.h"
 #include "prov/local/local_memfd.h"
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define VIEW_HIDES_TARGET
+#endif
+
 #define LOCAL_WINDOW	(UINT64_C(4) << 30)
 #define VIEW_SLOTS	256u		/* a power of 2 */
 #define VIEW_FULL	(VIEW_SLOTS / 4 * 3) /* largest number of windows */
 #define VIEW_ALIGN	(UINT64_C(1) << 30) /* alignment of a window: the
 					     * largest page size */
 #define VIEW_SLEEP_NS	(50 * 1000)
+#define VIEW_GRANULE	(UINT64_C(2) << 20)
+#define VIEW_WORDS	(LOCAL_WINDOW / VIEW_GRANULE / 64)
 
 struct view_window {
-	_Atomic uint64_t key;	/* view_key(), or 0; stored after base */
-	char *base;		/* start of the mapping */
+	/* view_key(), or 0; stored after the other members */
+	_Atomic uint64_t key;
+	char *base;		   /* start of the mapping */
+	_Atomic uint64_t *granules; /* array of VIEW_WORDS words with one bit
+				    * for each granule that is accessible */
 };
 
 struct local_view {
@@ -75,6 +91,7 @@ static void view_clear(struct local_view *v) TEI_REQUIRES(v->lock)
 					  memory_order_relaxed))
 			continue;
 		munmap(v->windows[i].base, LOCAL_WINDOW);
+		free(v->windows[i].granules);
 		atomic_store(&v->windows[i].key, 0);
 	}
 	for (i = 0; i < LOCAL_FILES; i++) {
@@ -137,20 +154,44 @@ static struct view_window *view_slot(struct local_view *v, uint64_t key)
 	}
 }
 
-/* Returns the address at which the offset is mapped, or NULL. The caller is
- * counted in users. */
-static char *view_find(struct local_view *v, const struct local_place *at)
+/* Returns true if the granules from the one with the first byte to the one with
+ * the last byte are accessible. Both are offsets in the window. */
+static bool view_accessible(const struct view_window *w, uint64_t first,
+			    uint64_t last)
+{
+	uint64_t i;
+
+	for (i = first / VIEW_GRANULE; i <= last / VIEW_GRANULE; i++) {
+		if (!(atomic_load_explicit(&w->granules[i / 64],
+					   memory_order_acquire) >>
+			      i % 64 & 1))
+			return false;
+	}
+	return true;
+}
+
+/* Returns the address at which len bytes from the offset on are mapped and
+ * accessible, or NULL. The bytes lie in one window. The caller is counted in
+ * users. */
+static char *view_find(struct local_view *v, const struct local_place *at,
+		       uint64_t len)
 {
 	struct view_window *w = view_slot(v, view_key(at));
+	uint64_t first = at->offset % LOCAL_WINDOW;
 
 	return atomic_load_explicit(&w->key, memory_order_acquire) ==
-			       view_key(at) ?
-		       w->base + at->offset % LOCAL_WINDOW :
+				       view_key(at) &&
+			       view_accessible(w, first, first + len - 1) ?
+		       w->base + first :
 		       NULL;
 }
 
-/* Maps a window of the file, at an aligned address. Returns NULL with errno
- * set. */
+/*
+ * Maps a window of the file, inaccessible and at an aligned address. If the
+ * program has called mlockall with MCL_FUTURE, the window is unlocked. Core
+ * dumps do not contain the window, because its memory is not that of this
+ * process. Returns NULL with errno set.
+ */
 static char *view_map(int fd, uint64_t offset)
 {
 	uint64_t span = LOCAL_WINDOW + VIEW_ALIGN, at;
@@ -163,10 +204,12 @@ static char *view_map(int fd, uint64_t offset)
 		return NULL;
 	at = ((uint64_t)(uintptr_t)room + VIEW_ALIGN - 1) & ~(VIEW_ALIGN - 1);
 	base = (char *)(uintptr_t)at;
-	if (mmap(base, LOCAL_WINDOW, PROT_READ | PROT_WRITE,
+	if (mmap(base, LOCAL_WINDOW, PROT_NONE,
 		 MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd,
 		 (off_t)offset) == MAP_FAILED ||
-	    madvise(base, LOCAL_WINDOW, MADV_DONTFORK)) {
+	    munlock(base, LOCAL_WINDOW) ||
+	    madvise(base, LOCAL_WINDOW, MADV_DONTFORK) ||
+	    madvise(base, LOCAL_WINDOW, MADV_DONTDUMP)) {
 		err = errno;
 		munmap(room, span);
 		errno = err;
@@ -178,6 +221,21 @@ static char *view_map(int fd, uint64_t offset)
 		munmap(base + LOCAL_WINDOW,
 		       (size_t)(room + span - (base + LOCAL_WINDOW)));
 	return base;
+}
+
+/* Makes the granules accessible that contain the bytes from the first to the
+ * last one, which are offsets in the window. Returns false with errno set. */
+static bool view_permit(struct view_window *w, uint32_t file, uint64_t first,
+			uint64_t last)
+{
+	uint64_t size = file == LOCAL_FILES - 1 ? VIEW_ALIGN : VIEW_GRANULE;
+	uint64_t from = first & ~(size - 1), to = last | (size - 1), i;
+
+	if (mprotect(w->base + from, to - from + 1, PROT_READ | PROT_WRITE))
+		return false;
+	for (i = from / VIEW_GRANULE; i <= to / VIEW_GRANULE; i++)
+		atomic_fetch_or(&w->granules[i / 64], UINT64_C(1) << i % 64);
+	return true;
 }
 
 /* ---- files -------------------------------------------------------------- */
@@ -222,34 +280,89 @@ bool local_view_possible(const struct tei_local_peer *peer)
 	return possible;
 }
 
-/* Maps the window that holds the offset, unless it is mapped. */
-static bool view_add(struct local_view *v, const struct tei_local_peer *peer,
-		     const struct local_place *at) TEI_REQUIRES(v->lock)
+/* Records that the file cannot be mapped. Returns false. */
+static bool view_refuse(struct local_view *v, const struct tei_local_peer *peer,
+			uint32_t file) TEI_REQUIRES(v->lock)
+{
+	v->refused[file] = true;
+	TEI_INFO("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
+		      peer->id.pid, strerrordesc_np(errno));
+	return false;
+}
+
+/* Returns the window of the key, which is mapped if it is not yet, or NULL. */
+static struct view_window *view_window(struct local_view *v,
+				       const struct tei_local_peer *peer,
+				       const struct local_place *at)
+	TEI_REQUIRES(v->lock)
 {
 	uint64_t key = view_key(at);
 	struct view_window *w = view_slot(v, key);
 
 	if (atomic_load_explicit(&w->key, memory_order_relaxed))
-		return true;
-	if (v->last || v->refused[at->file])
-		return false;
+		return w;
 	if (v->n == VIEW_FULL) {
 		view_drop(v);
 		w = view_slot(v, key);
 	}
 	if (!view_open(v, peer, at->file))
-		return false;
-	w->base = view_map(v->fd[at->file],
-			   at->offset / LOCAL_WINDOW * LOCAL_WINDOW);
+		return NULL;
+	w->granules = calloc(VIEW_WORDS, sizeof(*w->granules));
+	w->base = w->granules ? view_map(v->fd[at->file],
+					 at->offset / LOCAL_WINDOW *
+						 LOCAL_WINDOW) :
+				NULL;
 	if (!w->base) {
-		v->refused[at->file] = true;
-		TEI_INFO("local", "process %d: its memory is not mapped, the kernel copies instead: %s",
-			      peer->id.pid, strerrordesc_np(errno));
-		return false;
+		view_refuse(v, peer, at->file);
+		free(w->granules);
+		return NULL;
 	}
 	atomic_store_explicit(&w->key, key, memory_order_release);
 	v->n++;
-	return true;
+	return w;
+}
+
+/* Maps the window that holds the offset, and makes its part of the region
+ * accessible, unless both was done. */
+static bool view_add(struct local_view *v, const struct tei_local_peer *peer,
+		     const struct local_place *at) TEI_REQUIRES(v->lock)
+{
+	uint64_t window = at->offset / LOCAL_WINDOW * LOCAL_WINDOW, first, last;
+	struct view_window *w;
+
+	if (v->last || v->refused[at->file])
+		return false;
+	w = view_window(v, peer, at);
+	if (!w)
+		return false;
+	first = at->begin > window ? at->begin - window : 0;
+	last = at->end - 1 - window;
+	if (last >= LOCAL_WINDOW)
+		last = LOCAL_WINDOW - 1;
+	return view_accessible(w, first, last) ||
+	       view_permit(w, at->file, first, last) ||
+	       view_refuse(v, peer, at->file);
+}
+
+/* Returns true if the file may be mapped. If the thread that unmaps it cannot
+ * be started, no file of the peer may. */
+static bool view_permitted(struct tei_local *ctx, struct tei_local_peer *peer,
+			   uint32_t file)
+{
+	struct local_view *v = peer->view;
+	bool permitted;
+	uint32_t i;
+
+	tei_mutex_lock(&v->lock);
+	permitted = !v->last && !v->refused[file];
+	tei_mutex_unlock(&v->lock);
+	if (!permitted || local_watch_add(ctx, peer))
+		return permitted;
+	tei_mutex_lock(&v->lock);
+	for (i = 0; i < LOCAL_FILES; i++)
+		v->refused[i] = true;
+	tei_mutex_unlock(&v->lock);
+	return false;
 }
 
 /* Maps the windows of a range that spans at most two of them. The calling
@@ -261,7 +374,7 @@ static bool view_prepare(struct tei_local *ctx, struct tei_local_peer *peer,
 	struct local_view *v = peer->view;
 	bool mapped;
 
-	if (!local_watch_add(ctx, peer))
+	if (!view_permitted(ctx, peer, first->file))
 		return false;
 	tei_mutex_lock(&v->lock);
 	/* the second window may have displaced the first one */
@@ -282,6 +395,37 @@ static bool view_enter(struct local_view *v)
 	return false;
 }
 
+#ifdef VIEW_HIDES_TARGET
+/* functions of the runtime library of ThreadSanitizer */
+void __tsan_read_range(void *addr, unsigned long size);
+void __tsan_write_range(void *addr, unsigned long size);
+
+/* The bytes are volatile because the compiler could replace the loop by
+ * memcpy, whose accesses ThreadSanitizer sees. */
+__attribute__((no_sanitize("thread"))) static void
+view_copy_bytes(volatile char *to, const volatile char *from, uint64_t length)
+{
+	while (length--)
+		*to++ = *from++;
+}
+
+/*
+ * Copies like memcpy, and shows ThreadSanitizer only the access to local
+ * memory. It does not see the accesses of kernel copies to the target either:
+ * requests whose target ranges overlap are not ordered.
+ */
+static void view_move(bool write, char *local, char *remote, uint64_t length)
+{
+	volatile char *to = write ? remote : local;
+	const volatile char *from = write ? local : remote;
+
+	if (write)
+		__tsan_read_range(local, length);
+	else
+		__tsan_write_range(local, length);
+	view_copy_bytes(to, from, length);
+}
+#else
 static void view_move(bool write, char *local, char *remote, uint64_t length)
 {
 	if (write)
@@ -289,6 +433,7 @@ static void view_move(bool write, char *local, char *remote, uint64_t length)
 	else
 		memcpy(local, remote, length);
 }
+#endif
 
 /* Sets the places of the first and the last byte of the target range. */
 static void view_places(const struct local_view_run *run,
@@ -306,24 +451,25 @@ static bool view_copy_op(const struct local_view_run *run,
 			 const struct tei_local_op *op)
 {
 	struct local_view *v = run->peer->view;
-	uint64_t length = op->length, head;
+	uint64_t length = op->length, head, rest;
 	struct local_place first, last;
-	char *from, *end;
+	char *from, *next;
 
 	if (!length || length > LOCAL_WINDOW)
 		return false;
 	view_places(run, op, &first, &last);
 	head = LOCAL_WINDOW - first.offset % LOCAL_WINDOW;
-	from = view_find(v, &first);
-	end = head < length ? view_find(v, &last) : from;
-	if (!from || !end)
-		return false;
 	if (head > length)
 		head = length;
+	rest = length - head;
+	last.offset -= rest ? rest - 1 : 0;
+	from = view_find(v, &first, head);
+	next = rest ? view_find(v, &last, rest) : from;
+	if (!from || !next)
+		return false;
 	view_move(run->write, op->local, from, head);
-	if (head < length)
-		view_move(run->write, (char *)op->local + head,
-			  end - (length - head - 1), length - head);
+	if (rest)
+		view_move(run->write, (char *)op->local + head, next, rest);
 	return true;
 }
 
