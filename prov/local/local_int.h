@@ -80,7 +80,10 @@ struct local_watch {
 	struct tei_list peers;	/* list of tei_local_peer.watch_node */
 	int epoll;		/* pidfds of the peers, and wake */
 	int wake;		/* eventfd that ends the thread */
+	pthread_cond_t started;	/* signalled when ready is set */
 	bool running;		/* the thread has been started */
+	bool ready;		/* the thread holds the word, or cannot */
+	bool failed;		/* the thread cannot be started */
 };
 
 /* ---- context ----------------------------------------------------------- */
@@ -323,9 +326,9 @@ size_t local_view_copy(const struct local_view_run *run);
  * be mapped then. May be called again for the same peer.
  */
 bool local_watch_add(struct tei_local *ctx, struct tei_local_peer *peer);
-/* Starts the thread, unless it runs, so that peers notice the end of this
- * process without a system call. If that is impossible, they query the
- * kernel. */
+/* Starts the thread, unless it runs, and waits until it holds the word by which
+ * peers notice the end of this process without a system call. If that is
+ * impossible, they query the kernel. */
 void local_watch_hold(struct tei_local *ctx);
 void local_watch_remove(struct tei_local *ctx, struct tei_local_peer *peer);
 void local_watch_init(struct local_watch *w) TEI_NO_TSA;

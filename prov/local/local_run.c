@@ -245,54 +245,69 @@ size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
 
 /* ---- on the caller's thread --------------------------------------------- */
 
+/* Returns true if the local range is in a region that the run may access. */
+static bool run_local_covered(const struct local_run *run, uint64_t base,
+			      uint64_t end)
+{
+	return local_shared_table_covers(run->ctx->own, base, end - base,
+					 run->write ? 0 : LOCAL_WRITABLE);
+}
+
 /* Ends the run before the first operation that requires a registered local
- * range and has none. */
-static void run_check_local(struct local_run *run)
+ * range and has none. [base, end) contains all local ranges. */
+static void run_check_local(struct local_run *run, uint64_t base, uint64_t end)
 {
 	const struct tei_local_op *op;
+	uint64_t addr;
 	size_t i;
 
+	if (run_local_covered(run, base, end))
+		return;
 	for (i = 0; i < run->n; i++) {
 		op = run->op[i];
+		addr = (uint64_t)(uintptr_t)op->local;
 		if (op->registered &&
-		    !local_shared_table_covers(
-			    run->ctx->own, (uint64_t)(uintptr_t)op->local,
-			    op->length, run->write ? 0 : LOCAL_WRITABLE))
+		    !run_local_covered(run, addr, addr + op->length))
 			break;
 	}
 	run->n = i;
 }
 
-/* Arms a slot of this context from the lowest to the highest local address, so
- * that no region with a local range of the run is removed meanwhile. */
-static struct local_slot *run_guard(const struct local_run *run)
+/* Sets the range from the lowest to the highest local address. */
+static void run_local(const struct local_run *run, uint64_t *base,
+		      uint64_t *end)
 {
-	uint64_t base[2] = { UINT64_MAX, 0 }, end[2] = { 0, 0 }, addr;
+	uint64_t addr;
 	size_t i;
 
+	*base = UINT64_MAX;
+	*end = 0;
 	for (i = 0; i < run->n; i++) {
 		addr = (uint64_t)(uintptr_t)run->op[i]->local;
-		if (addr < base[0])
-			base[0] = addr;
-		if (addr + run->op[i]->length > end[0])
-			end[0] = addr + run->op[i]->length;
+		if (addr < *base)
+			*base = addr;
+		if (addr + run->op[i]->length > *end)
+			*end = addr + run->op[i]->length;
 	}
-	return local_slot_enter(run->ctx->own, run->ctx->owner, base, end);
 }
 
 size_t tei_local_copy_run(struct tei_local *ctx,
 			  struct tei_local_op *const op[], size_t n)
 {
+	uint64_t base[2] = { 0, 0 }, end[2] = { 0, 0 };
 	struct local_slot *guard;
 	struct local_run run;
 	size_t done = 0;
 
 	if (local_guard(ctx) || n < 2 || !run_fill(&run, ctx, op, n))
 		return 0;
-	guard = run_guard(&run);
+	/* The guard protects all of the range, so no region with a local range
+	 * of the run is removed meanwhile. */
+	run_local(&run, &base[0], &end[0]);
+	guard = local_slot_enter(ctx->own, ctx->owner, base, end);
 	if (!guard)
 		return 0;
-	run_check_local(&run);
+	run_check_local(&run, base[0], end[0]);
 	if (run.n > 1)
 		done = run_copy(&run);
 	local_slot_leave(guard);

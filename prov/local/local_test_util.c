@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -384,22 +388,28 @@ static void agent_hook_stop(void *arg)
 	raise(SIGSTOP);
 }
 
-/* Waits until the agent's thread has taken the robust futex word. Only an agent
- * whose memory can be mapped has such a thread. */
-static _Atomic uint32_t *agent_word(struct agent *g)
-{
-	_Atomic uint32_t *word = &g->ctx->shared->head.holder;
-
-	while (test_mapped && !atomic_load(word))
-		sched_yield();
-	return word;
-}
-
 /* Command "unhold": clears the robust futex word. */
 static void agent_unhold(struct agent *g)
 {
-	atomic_store(agent_word(g), 0);
+	atomic_store(&g->ctx->shared->head.holder, 0);
 	agent_answer(g, "done");
+}
+
+/* Command "refuse": forbids set_robust_list by a seccomp filter, so no thread
+ * can hold the robust futex word. Must come before "alloc". */
+static void agent_refuse(struct agent *g)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_set_robust_list, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
+
+	agent_answer(g, "%d", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog));
 }
 
 /* Command "scribble SEED": overwrites the agent's own registration table with
@@ -408,7 +418,6 @@ static void agent_scribble(struct agent *g, const char *args)
 {
 	uint64_t seed = strtoull(args, NULL, 10);
 
-	agent_word(g);
 	if (seed < 2)
 		memset(g->ctx->shared, seed ? 255 : 0, sizeof(*g->ctx->shared));
 	else
@@ -481,6 +490,10 @@ static void agent_line(struct agent *g, const char *line)
 		g->ctx->before_copy = agent_hook_stop, agent_answer(g, "done");
 	else if (!strcmp(word, "unhold"))
 		agent_unhold(g);
+	else if (!strcmp(word, "refuse"))
+		agent_refuse(g);
+	else if (!strcmp(word, "lock"))
+		agent_answer(g, "%d", mlockall(atoi(args)));
 	else if (!strcmp(word, "mapped"))
 		tei_local_stats(g->ctx, &c),
 			agent_answer(g, "%llu", (unsigned long long)c.mapped);

@@ -21,6 +21,7 @@
 #define VIEW_MEM	(1u << 20)
 #define VIEW_PAGE	65536u
 #define VIEW_WINDOW	(UINT64_C(4) << 30)	/* size of a window */
+#define VIEW_GRANULE	(UINT64_C(2) << 20)	/* size of a granule */
 #define VIEW_MANY	220	/* more windows than one process maps */
 
 /* This process owns the memory; the agent writes to it. */
@@ -390,6 +391,100 @@ static void test_wrong_file_is_not_mapped(void)
 	view_teardown(&f);
 }
 
+/* If the program locks all of its memory, the kernel allocates no pages for
+ * parts of the peer's file that were never used. */
+static void view_lock(int when, bool before)
+{
+	struct view_fixture f;
+
+	view_setup(&f);
+	CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, VIEW_MEM,
+					TEI_LOCAL_REMOTE));
+	test_fill(f.mem, VIEW_MEM, 1);
+	if (!before)
+		CU_ASSERT(!view_write(&f, f.mem, VIEW_MEM));
+	if (atoi(test_agent_ask(&f.agent, "lock %d", when))) {
+		printf("skipped: this process may not lock memory\n");
+		view_teardown(&f);
+		return;
+	}
+	CU_ASSERT(!view_write(&f, f.mem, VIEW_MEM));
+	CU_ASSERT(view_mapped(&f) == (before ? 1 : 2));
+	CU_ASSERT(view_used(f.ctx) <= VIEW_GRANULE);
+	view_teardown(&f);
+}
+
+static void test_locked_memory_gets_no_pages(void)
+{
+	view_lock(MCL_CURRENT, false);
+	view_lock(MCL_FUTURE, true);
+	view_lock(MCL_CURRENT | MCL_FUTURE, false);
+}
+
+/* No thread of the target holds the robust futex word, because a seccomp filter
+ * forbids set_robust_list: the kernel is queried before each copy. */
+static void test_word_is_refused(void)
+{
+	struct tei_local_counters c;
+	struct tei_local_peer *peer;
+	struct view_fixture f;
+	siginfo_t info;
+	uint64_t addr;
+
+	view_setup(&f);
+	test_agent_stop(&f.agent);
+	CU_ASSERT_FATAL(test_agent_start(&f.agent));
+	if (atoi(test_agent_ask(&f.agent, "refuse"))) {
+		printf("skipped: no seccomp filter can be set\n");
+		view_teardown(&f);
+		return;
+	}
+	peer = view_open(&f, &addr);
+	CU_ASSERT(!local_peer_holds(peer));
+	tei_local_stats(f.ctx, &c);
+	CU_ASSERT(c.mapped == 1);
+	kill(f.agent.pid, SIGKILL);
+	CU_ASSERT(!waitid(P_PID, (id_t)f.agent.pid, &info, WEXITED | WNOWAIT));
+	CU_ASSERT(test_copy(f.ctx, peer, TEI_LOCAL_WRITE, f.mem, addr, 4096) ==
+		  TEI_ERR_CONTEXT);
+	tei_local_peer_close(f.ctx, peer);
+	view_teardown(&f);
+}
+
+/* Without a free file descriptor nothing is mapped, and the kernel copies. */
+static void test_no_descriptor_is_left(void)
+{
+	struct rlimit was, none;
+	struct tei_local_counters c;
+	struct tei_local_peer *peer = NULL;
+	char text[TEI_LOCAL_ID_TEXT];
+	struct tei_local_id id;
+	struct view_fixture f;
+	unsigned long long at = 0;
+	int i;
+
+	view_setup(&f);
+	CU_ASSERT_FATAL(sscanf(test_agent_ask(&f.agent, "alloc %u 1 1",
+					      VIEW_MEM),
+			       "%llx %191s", &at, text) == 2);
+	CU_ASSERT(!tei_local_id_parse(text, &id));
+	CU_ASSERT_FATAL(!tei_local_peer_open(f.ctx, &id, NULL, &peer));
+	CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, VIEW_MEM, 0));
+	CU_ASSERT(!getrlimit(RLIMIT_NOFILE, &was));
+	none = was;
+	none.rlim_cur = 3; /* 0, 1 and 2 are in use */
+	CU_ASSERT(!setrlimit(RLIMIT_NOFILE, &none));
+	for (i = 0; i < 3; i++)
+		CU_ASSERT(!test_copy(f.ctx, peer, TEI_LOCAL_WRITE, f.mem, at,
+				     4096));
+	CU_ASSERT(!setrlimit(RLIMIT_NOFILE, &was));
+	tei_local_stats(f.ctx, &c);
+	CU_ASSERT(c.pieces == 3 && !c.mapped);
+	CU_ASSERT(!tei_local_peer_maps(peer));
+	tei_local_peer_close(f.ctx, peer);
+	view_teardown(&f);
+}
+
 static void test_mapped_run(void)
 {
 	unsigned char *seen = malloc(VIEW_MEM);
@@ -428,6 +523,12 @@ const struct tei_test_case local_view_cases[] = {
 	{ "memory_of_another_user_is_not_mapped",
 	  test_memory_of_another_user_is_not_mapped },
 	{ "wrong_file_is_not_mapped", test_wrong_file_is_not_mapped },
+	{ "locked_memory_gets_no_pages_of_unused_parts",
+	  test_locked_memory_gets_no_pages },
+	{ "refused_futex_word_is_replaced_by_kernel_queries",
+	  test_word_is_refused },
+	{ "copy_without_a_free_descriptor_is_made_by_the_kernel",
+	  test_no_descriptor_is_left },
 	{ "run_is_copied_through_mappings", test_mapped_run },
 	{ NULL, NULL },
 };

@@ -25,6 +25,7 @@
 void local_watch_init(struct local_watch *w)
 {
 	tei_mutex_init(&w->lock);
+	tei_cond_init(&w->started);
 	tei_list_init(&w->peers);
 	w->epoll = w->wake = -1;
 }
@@ -80,6 +81,10 @@ static void *watch_main(void *arg)
 	int n;
 
 	watch_take(&robust, word);
+	tei_mutex_lock(&w->lock);
+	w->ready = true;
+	tei_cond_broadcast(&w->started);
+	tei_mutex_unlock(&w->lock);
 	do {
 		n = epoll_wait(w->epoll, &event, 1, -1);
 		if (n <= 0 || event.data.fd == w->wake)
@@ -109,37 +114,60 @@ static void watch_close(struct local_watch *w)
 	w->epoll = w->wake = -1;
 }
 
-/* Starts the thread unless it runs. */
+/* Starts the thread. Returns false if that is impossible. */
+static bool watch_create(struct tei_local *ctx) TEI_REQUIRES(ctx->watch.lock)
+{
+	struct local_watch *w = &ctx->watch;
+	int err = 0;
+
+	w->epoll = epoll_create1(EPOLL_CLOEXEC);
+	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->epoll < 0 || w->wake < 0 || !watch_poll(w, w->wake))
+		err = errno;
+	else
+		err = tei_thread_start(&w->thread, false, watch_main, ctx);
+	if (!err) {
+		pthread_setname_np(w->thread, "tei-copy-watch");
+		return true;
+	}
+	TEI_INFO("local", "the memory of other processes is not mapped, the kernel copies instead: %s",
+		      strerrordesc_np(err));
+	watch_close(w);
+	return false;
+}
+
+/* Starts the thread unless it runs, and waits until it holds the word or
+ * cannot; releases the lock meanwhile. If the thread cannot be started, later
+ * calls fail, too. */
 static bool watch_start(struct tei_local *ctx) TEI_REQUIRES(ctx->watch.lock)
 {
 	struct local_watch *w = &ctx->watch;
 
-	if (w->running)
-		return true;
-	w->epoll = epoll_create1(EPOLL_CLOEXEC);
-	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (w->epoll >= 0 && w->wake >= 0 && watch_poll(w, w->wake) &&
-	    !tei_thread_start(&w->thread, false, watch_main, ctx)) {
-		pthread_setname_np(w->thread, "tei-copy-watch");
-		w->running = true;
-		return true;
+	if (!w->running && !w->failed) {
+		w->running = watch_create(ctx);
+		w->failed = !w->running;
 	}
-	TEI_INFO("local", "the memory of other processes is not mapped, the kernel copies instead: %s",
-		      strerrordesc_np(errno));
-	watch_close(w);
-	return false;
+	while (w->running && !w->ready)
+		tei_mutex_wait(&w->started, &ctx->watch.lock, UINT64_MAX);
+	return w->running;
 }
 
 bool local_watch_add(struct tei_local *ctx, struct tei_local_peer *peer)
 {
 	struct local_watch *w = &ctx->watch;
-	bool watched;
+	bool started, watched;
 
 	tei_mutex_lock(&ctx->watch.lock);
+	/* may release the lock, so another thread may add the peer meanwhile */
+	started = watch_start(ctx);
 	watched = !tei_list_empty(&peer->watch_node);
-	if (!watched && watch_start(ctx) && watch_poll(w, peer->pidfd)) {
-		tei_list_add_tail(&w->peers, &peer->watch_node);
-		watched = true;
+	if (started && !watched) {
+		watched = watch_poll(w, peer->pidfd);
+		if (watched)
+			tei_list_add_tail(&w->peers, &peer->watch_node);
+		else
+			TEI_INFO("local", "process %d: its memory is not mapped, the kernel copies instead: epoll_ctl: %s",
+				      peer->id.pid, strerrordesc_np(errno));
 	}
 	tei_mutex_unlock(&ctx->watch.lock);
 	return watched;
@@ -173,5 +201,6 @@ void local_watch_fini(struct local_watch *w)
 			tei_thread_join(w->thread);
 	}
 	watch_close(w);
+	pthread_cond_destroy(&w->started);
 	tei_mutex_fini(&w->lock);
 }
