@@ -224,6 +224,7 @@ SRCS_ft_links = $(FX_SRCS) \
 
 SRCS_ft_local = $(FX_SRCS) \
 	fabtests/functional/ft_local.c \
+	fabtests/functional/ft_local_mapped.c \
 	# EOL
 
 SRCS_ft_many = $(FX_SRCS) \

@@ -4,13 +4,13 @@
  * which such copies are not permitted. */
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_local.h"
 #include "fabtests/functional/fx.h"
 
 #define LOCAL_MEM (64 * FX_MIB)
@@ -394,97 +394,6 @@ static void local_kill(struct local_rig *rig)
 	fx_peer_drop(&rig->peer);
 }
 
-/* --- memory that the peer maps -------------------------------------------- */
-
-/* Lets the peer write the first len bytes of its memory to m, or read them from
- * m, in blocks. Returns true if all of them completed. */
-static bool local_peer_moves(struct fx_peer *peer, int seg, int op,
-			     const struct te_memory *m, unsigned long long len,
-			     unsigned int block)
-{
-	char all[32];
-
-	snprintf(all, sizeof(all), "%llu completed", (len + block - 1) / block);
-	return !fx_ask(peer, "start %d %d 0 %llu %llu %u 1 -", seg, op,
-		       (unsigned long long)m->addr, len, block) &&
-	       !fx_ask(peer, "wait") && strstr(peer->text, all);
-}
-
-static bool local_peer_moves_all(struct fx_peer *peer, int seg,
-				 const struct te_memory *m)
-{
-	static const unsigned int blocks[] = { 4096, 65536, 3000000 };
-	unsigned char *p = (unsigned char *)(uintptr_t)m->addr;
-	bool good = true;
-
-	for (size_t i = 0; i < sizeof(blocks) / sizeof(*blocks); i++) {
-		fx_buf_fill(&peer->mem, 0, m->size, 20 + i);
-		memset(p, 0, m->size);
-		good = good &&
-		       local_peer_moves(peer, seg, OPCODE_WRITE, m, m->size,
-					blocks[i]) &&
-		       !memcmp(p, peer->mem.p, m->size);
-		fx_buf_poison(&peer->mem, 0, m->size);
-		good = good &&
-		       local_peer_moves(peer, seg, OPCODE_READ, m, m->size,
-					blocks[i]) &&
-		       !memcmp(p, peer->mem.p, m->size);
-	}
-	return good;
-}
-
-/* Another process writes to memory of te_alloc and reads it, is stopped while
- * it does so, and uses memory that was freed. */
-static void local_allocated(void)
-{
-	transfer_engine_t e = fx_engine("auto");
-	struct te_memory m = { .addr = 0 }, next = { .addr = 0 };
-	unsigned long long size = 8 * FX_MIB;
-	struct fx_peer peer;
-	char name[128];
-	bool written = false;
-	int seg, freed;
-
-	if (!ft_ok(e && fx_engine_name(e, name, sizeof(name)) &&
-			   fx_peer_start(&peer, LOCAL_HALF, "transport=auto",
-					 NULL) &&
-			   !fx_ask(&peer, "reg 0 %llu 1", LOCAL_HALF) &&
-			   !te_alloc(e, size, NULL, 0, &m, sizeof(m)),
-		   "an_engine_and_a_peer_with_allocated_memory"))
-		return;
-	ft_diag("pages of %llu bytes, kind %u",
-		(unsigned long long)m.page_size, m.pages);
-	seg = fx_ask(&peer, "open %s", name);
-	ft_ok(seg > 0 && local_peer_moves_all(&peer, seg, &m),
-	      "allocated_memory_is_written_and_read_by_another_process");
-	/* the peer is stopped at any point of a transfer */
-	ft_ok(!fx_ask(&peer, "start %d %d 0 %llu %llu 65536 50 -", seg,
-		      OPCODE_WRITE, (unsigned long long)m.addr, size) &&
-		      !kill(peer.proc.pid, SIGSTOP),
-	      "peer_is_stopped_during_a_transfer");
-	freed = te_free(e, (void *)(uintptr_t)m.addr);
-	ft_ok(freed == 0 || freed == -4,
-	      "te_free_during_a_copy_of_a_stopped_process_is_0_or_4");
-	ft_diag("te_free: %d", freed);
-	ft_ok(!te_alloc(e, size, NULL, 0, &next, sizeof(next)) &&
-		      !kill(peer.proc.pid, SIGCONT) && !fx_ask(&peer, "wait"),
-	      "peer_continues");
-	if (freed)
-		ft_ok(!te_free(e, (void *)(uintptr_t)m.addr),
-		      "memory_is_freed_when_the_copy_has_ended");
-	for (size_t i = 0; i < size; i++)
-		written |= ((unsigned char *)(uintptr_t)next.addr)[i] != 0;
-	ft_ok(!written,
-	      "law2_new_memory_is_not_written_by_the_old_transfer");
-	ft_ok(local_peer_moves_all(&peer, seg, &next),
-	      "memory_that_is_allocated_later_is_reached");
-	fx_peer_kill(&peer);
-	ft_ok(!te_free(e, (void *)(uintptr_t)next.addr),
-	      "memory_is_freed_after_the_peer_was_killed");
-	fx_peer_drop(&peer);
-	destroyTransferEngine(e);
-}
-
 static void local_rules(void)
 {
 	struct local_rig rig;
@@ -508,6 +417,7 @@ static void local_rules(void)
 
 int main(int argc, char **argv)
 {
+	fx_extend(mapped_obey);
 	fx_init(argc, argv);
 	inside_the_process("auto");
 	inside_the_process("tcp");
@@ -522,6 +432,6 @@ int main(int argc, char **argv)
 	way("auto", "auto", NULL, true, "auto_discover_copies_inside_the_host");
 	way("local", "local", NULL, true, "local_by_name_copies");
 	local_rules();
-	local_allocated();
+	mapped_tests();
 	return ft_result();
 }
