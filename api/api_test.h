@@ -10,6 +10,7 @@ extern const struct tei_test_case files_cases[];
 extern const struct tei_test_case flush_cases[];
 extern const struct tei_test_case local_cases[];
 extern const struct tei_test_case memory_cases[];
+extern const struct tei_test_case pages_cases[];
 extern const struct tei_test_case provider_cases[];
 extern const struct tei_test_case segment_cases[];
 extern const struct tei_test_case settings_cases[];

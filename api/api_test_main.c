@@ -14,6 +14,7 @@ int main(int argc, char **argv)
 		{ "flush", flush_cases },
 		{ "local", local_cases },
 		{ "memory", memory_cases },
+		{ "pages", pages_cases },
 		{ "provider", provider_cases },
 		{ "segment", segment_cases },
 		{ "settings", settings_cases },

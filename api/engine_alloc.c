@@ -6,9 +6,12 @@
  * merge it with another mapping, and /proc/self/smaps shows which pages it has.
  *
  * Memory that is remotely accessible can be mapped by other processes of this
- * host (tei_local_memory_map). If the kernel provides transparent huge pages
- * only for private memory, large allocations are private memory with huge
- * pages, because all transports gain from huge pages.
+ * host (tei_local_memory_map). The kernel may provide transparent huge pages
+ * only for private memory. Then the memory has small pages: copies through a
+ * mapping are as fast with small pages, and several times as fast as kernel
+ * copies of huge pages. If NICs access the memory by its registration, however,
+ * the memory is private memory with huge pages, because a NIC translates the
+ * address of each page.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -35,6 +38,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
+#define ALLOC_SHMEM	"/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 #define ALLOC_2M	(UINT64_C(2) << 20)
 #define ALLOC_1G	(UINT64_C(1) << 30)
 #define ALLOC_FLAGS	(TE_ALLOC_PRIVATE | TE_ALLOC_SMALL_PAGES | \
@@ -336,25 +340,13 @@ static bool alloc_is_thp(const void *addr)
 	return kib != 0;
 }
 
-/* Returns true if the kernel provides transparent huge pages for private
- * memory. */
-static bool alloc_thp_enabled(void)
-{
-	FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
-	char line[64] = "[never]";
-	bool read = f && fgets(line, sizeof(line), f);
-
-	if (f)
-		fclose(f);
-	return read && !strstr(line, "[never]");
-}
-
 /*
  * Makes the bound, shared memory consist of transparent huge pages, which the
  * kernel does on request only. The kernel turns 2 MiB into a huge page if at
- * least one of its pages exists. Returns false if it refuses the first one.
+ * least one of its pages exists. Returns 0, or an errno if it refuses the first
+ * one.
  */
-static bool alloc_collapse(struct engine_alloc *a)
+static int alloc_collapse(struct engine_alloc *a)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at;
 	char *p;
@@ -363,20 +355,22 @@ static bool alloc_collapse(struct engine_alloc *a)
 		p = (char *)a->addr + at;
 		if ((madvise(p, page, MADV_POPULATE_WRITE) ||
 		     madvise(p, ALLOC_2M, MADV_COLLAPSE)) && !at)
-			return false;
+			return errno;
 	}
-	return true;
+	return 0;
 }
 
 /*
  * Maps the reserved range with ordinary pages that are bound to the node. huge
  * requests transparent huge pages. Returns 0 or an errno.
  */
-static int alloc_map_pages(struct engine_alloc *a, struct tei_local *share,
-			   bool huge, int node, bool strict)
+static int alloc_map_pages(struct engine *e, struct engine_alloc *a,
+			   struct tei_local *share, bool huge, int node,
+			   bool strict)
 {
 	int ret = alloc_map_memory(a, share,
 				   (uint64_t)sysconf(_SC_PAGESIZE), 0);
+	bool nic = tei_rail_wants(e->dp) & TEI_RAIL_WANTS_PINNED;
 
 	if (ret)
 		return ret;
@@ -384,17 +378,27 @@ static int alloc_map_pages(struct engine_alloc *a, struct tei_local *share,
 		madvise(a->addr, a->length,
 			huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 	ret = alloc_bind(a, node, strict);
-	if (ret || !a->local || !huge || alloc_collapse(a) ||
-	    !alloc_thp_enabled())
+	if (ret || !a->local || !huge)
 		return ret;
+	ret = alloc_collapse(a);
+	if (!ret)
+		return 0;
+	TEI_LOG_LIMITED(&e->memory.alloc_limit, TEI_LOG_INFO, "engine",
+			"te_alloc: %llu bytes: no huge pages in memory that other processes of this host map, %s: %s (write advise to " ALLOC_SHMEM ", or raise vm.nr_hugepages)",
+			(unsigned long long)a->length,
+			nic ? "so they cannot map it" : "but small pages",
+			strerror(ret));
+	if (!nic)
+		return 0;
 	tei_local_memory_free(a->local, a->addr);
-	return alloc_map_pages(a, NULL, huge, node, strict);
+	return alloc_map_pages(e, a, NULL, huge, node, strict);
 }
 
 /* Allocates ordinary pages. If "small" is false, requests transparent huge
  * pages, which the kernel may or may not provide. Returns 0 or an errno. */
-static int alloc_pages(struct engine_alloc *a, struct tei_local *share,
-		       uint64_t size, bool small, int node, bool strict)
+static int alloc_pages(struct engine *e, struct engine_alloc *a,
+		       struct tei_local *share, uint64_t size, bool small,
+		       int node, bool strict)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	bool huge = !small && size >= ALLOC_2M;
@@ -404,7 +408,7 @@ static int alloc_pages(struct engine_alloc *a, struct tei_local *share,
 			    huge ? ALLOC_2M : page);
 	if (ret)
 		return ret;
-	ret = alloc_map_pages(a, share, huge, node, strict);
+	ret = alloc_map_pages(e, a, share, huge, node, strict);
 	if (!ret)
 		ret = alloc_populate(a);
 	if (ret) {
@@ -423,7 +427,12 @@ static int alloc_pages(struct engine_alloc *a, struct tei_local *share,
 static int alloc_map(struct engine *e, struct engine_alloc *a, uint64_t size,
 		     uint64_t flags, int node)
 {
-	struct tei_local *share = flags & TE_ALLOC_PRIVATE ? NULL : e->local;
+	struct tei_local *share =
+		flags & TE_ALLOC_PRIVATE ||
+				!__atomic_load_n(&e->local_on,
+						 __ATOMIC_RELAXED) ?
+			NULL :
+			e->local;
 	bool strict = (flags & TE_ALLOC_STRICT) != 0;
 	int ret = ENOMEM;
 
@@ -439,8 +448,8 @@ static int alloc_map(struct engine *e, struct engine_alloc *a, uint64_t size,
 		return ret;
 	if (strict && node >= 0 && !alloc_fits(node, size))
 		return ALLOC_NODE_FULL;
-	return alloc_pages(a, share, size, flags & TE_ALLOC_SMALL_PAGES, node,
-			   strict);
+	return alloc_pages(e, a, share, size, flags & TE_ALLOC_SMALL_PAGES,
+			   node, strict);
 }
 
 /* Looks up the NUMA node of up to ALLOC_SAMPLE pages. Returns the node if all

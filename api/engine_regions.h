@@ -14,6 +14,7 @@
 #include "meta/tei_meta_desc.h"
 #include "prov/rail/tei_rail.h"
 #include "util/lock.h"
+#include "util/log.h"
 #include "util/range.h"
 
 struct engine_alloc;
@@ -166,6 +167,7 @@ struct engine_memory {
 					* nested_cap elements */
 	uint32_t nested_n, nested_cap;
 	struct engine_alloc *allocs;
+	struct tei_log_limit alloc_limit; /* limit for the lines of te_alloc */
 };
 
 #endif /* TEI_API_ENGINE_REGIONS_H */

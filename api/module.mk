@@ -66,6 +66,7 @@ TEST_SRCS_api = \
 	api/engine_flush_test.c \
 	api/engine_local_test.c \
 	api/engine_memory_test.c \
+	api/engine_pages_test.c \
 	api/engine_provider_test.c \
 	api/engine_segment_test.c \
 	api/engine_settings_test.c \
@@ -79,4 +80,4 @@ TEST_SRCS_api = \
 UNIT_TESTS += api
 
 # engine_alloc_test.c makes single allocations fail
-LIBS_api_test = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
+LIBS_api_test = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=madvise,--wrap=tei_rail_wants
