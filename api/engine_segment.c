@@ -195,8 +195,9 @@ segment_try_local(struct engine *e, const struct tei_meta_desc *d, int *why)
 		*why = (int)tei_local_peer_open(e->local, &id, NULL, &peer);
 	if (peer) {
 		TEI_INFO("engine", "peer %s: local (%s)", d->name,
-			 tei_local_peer_is_self(peer) ? "memcpy" :
-							"process_vm");
+			 tei_local_peer_is_self(peer) ?
+				 "memcpy" :
+				 "process_vm; memcpy for mapped memory");
 		return segment_local_process(e, peer);
 	}
 	if (*why != before)

@@ -791,9 +791,11 @@ struct te_path {
 	uint32_t rank;		/* enum te_path_rank */
 	int32_t numa_node;	/* NUMA node of the local rail; -1: unknown */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", "nvmeof" */
-	char provider[32];	/* libfabric provider; for copies
-				 * "memcpy", "process_vm" or, if the peer has
-				 * memory from te_alloc, both; for files
+	char provider[32];	/* libfabric provider; for copies inside this
+				 * process "memcpy"; for copies to another
+				 * process "process_vm", or
+				 * "memcpy,process_vm" if the peer has memory
+				 * from te_alloc that can be mapped; for files
 				 * "io_uring" or "threads" */
 	char rail[64];		/* local rail */
 	char address[96];	/* address of the local rail, as text */
