@@ -100,6 +100,7 @@ struct bench_opts {
 					 * NULL */
 	int pages;			/* value of --pages, an enum
 					 * bench_pages */
+	bool alloc;
 	/* file_sync, file_io and progress_cpus are values for
 	 * MOONRAIL_FILE_SYNC, MOONRAIL_FILE_IO and MOONRAIL_PROGRESS_CPUS. NULL
 	 * leaves the environment variable as it is. */
@@ -254,6 +255,9 @@ struct bench_memory {
  * segments:<page>:<node>,..., "*", or NULL, which means "*". */
 bool bench_location_valid(const char *location);
 bool bench_location_gpu(const char *location);
+/* Returns true if memory at the location comes from te_alloc. */
+bool bench_location_allocated(const struct bench_opts *opts,
+			      const char *location);
 /* Returns true if the location consists of parts on several NUMA nodes. */
 bool bench_location_parts(const char *location);
 
@@ -278,6 +282,8 @@ int bench_register(transfer_engine_t engine, struct bench_memory *memory,
  * mapped, prints a message on stderr and returns -1. Otherwise returns 0. */
 int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
 
+/* Returns the flags of te_alloc for memory at the location. */
+uint64_t bench_alloc_flags(const struct bench_opts *opts, const char *location);
 /* bench_register_own registers buffer_size bytes at the initiator's location.
  * If the location is a GPU, the memory is allocated there and the CPU cannot
  * access it. bench_unregister_own unregisters and frees the memory. Both return

@@ -92,6 +92,7 @@ static int child_fill(struct child_argv *argv, const struct bench_opts *opts,
 	bad |= child_arg(argv, "plain_calls",
 			 opts->plain_calls ? "true" : NULL);
 	bad |= child_arg(argv, "wait_fd", opts->wait_fd ? "true" : NULL);
+	bad |= child_arg(argv, "alloc", opts->alloc ? "true" : NULL);
 	return bad;
 }
 

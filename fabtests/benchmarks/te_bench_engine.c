@@ -63,16 +63,27 @@ const char *bench_gpu_load(const struct bench_opts *opts)
 					    NULL;
 }
 
+uint64_t bench_alloc_flags(const struct bench_opts *opts, const char *location)
+{
+	if (bench_location_gpu(location))
+		return 0;
+	return opts->pages == BENCH_PAGES_SMALL ? TE_ALLOC_SMALL_PAGES :
+	       opts->pages == BENCH_PAGES_HUGE	? TE_ALLOC_HUGE_PAGES :
+						  0;
+}
+
 int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts)
 {
 	struct te_memory m;
 
-	if (!bench_location_gpu(opts->location))
+	if (!bench_location_allocated(opts, opts->location))
 		return bench_register(engine, memory, opts->buffer_size,
 				      opts->location, opts->pages, false);
 	if (te_alloc(engine, opts->buffer_size, opts->location,
-		     TE_ALLOC_PRIVATE, &m, sizeof(m))) {
+		     TE_ALLOC_PRIVATE |
+			     bench_alloc_flags(opts, opts->location),
+		     &m, sizeof(m))) {
 		bench_engine_error("te_alloc");
 		return -1;
 	}
@@ -84,7 +95,7 @@ int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 			 const struct bench_opts *opts)
 {
-	if (!bench_location_gpu(opts->location))
+	if (!bench_location_allocated(opts, opts->location))
 		return bench_unregister(engine, memory);
 	if (!te_free(engine, memory->addr))
 		return 0;

@@ -112,6 +112,12 @@ bool bench_location_gpu(const char *location)
 	return place_parse(location, &place) && place.gpu;
 }
 
+bool bench_location_allocated(const struct bench_opts *opts,
+			      const char *location)
+{
+	return opts->alloc || bench_location_gpu(location);
+}
+
 bool bench_location_parts(const char *location)
 {
 	struct place place;

@@ -69,6 +69,9 @@ static const struct ft_option option_table[] = {
 	  "pages of host memory at both sides: small, transparent\n"
 	  "(huge if the kernel has them), huge (of the kernel's\n"
 	  "pool) or any; any" },
+	{ "alloc", FT_FLAG, FIELD(alloc), 0, 0, NULL, "",
+	  "host memory from te_alloc at both sides, with small\n"
+	  "pages for --pages=small; processes of one host map it" },
 	{ "progress_cpus", FT_TEXT, FIELD(progress_cpus), 0, 0, NULL, "LIST",
 	  "CPUs of the progress threads at both sides, such as\n"
 	  "0-3,8, or near (on the nodes of their NICs); all" },
@@ -235,7 +238,7 @@ static int options_places(struct bench_opts *opts)
 
 /* Bit sets of modes: those that accept --location (OWN), --location=cuda:N
  * (GPU), --target_location (TARGET), and --target_location=cuda:N
- * (TARGET_GPU). */
+ * (TARGET_GPU), and --alloc (ALLOC). */
 enum {
 	PLACES_OWN = 1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK |
 		     1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY |
@@ -246,6 +249,7 @@ enum {
 			1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY |
 			1 << BENCH_PREPARED,
 	PLACES_TARGET_GPU = 1 << BENCH_TARGET | 1 << BENCH_LOOPBACK,
+	PLACES_ALLOC = 1 << BENCH_INITIATOR | PLACES_TARGET_GPU,
 };
 
 static int options_check_places(const struct bench_opts *opts)
@@ -278,6 +282,9 @@ static int options_check_places(const struct bench_opts *opts)
 		return options_refuse("--pages goes with the modes that "
 				      "--location and --target_location go "
 				      "with");
+	if (opts->alloc && !(mode & PLACES_ALLOC))
+		return options_refuse("--alloc goes with --mode=initiator, "
+				      "target and loopback");
 	return 0;
 }
 

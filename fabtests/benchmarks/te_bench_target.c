@@ -47,14 +47,14 @@ static void target_wait(const struct bench_opts *opts,
 		ppoll(NULL, 0, NULL, unblocked);
 }
 
-/* Copies the pattern from host memory to GPU memory at the address `gpu`, with
- * a transfer of the engine. Returns 0 or an error code. */
+/* Copies the pattern to memory of te_alloc at the address `to`, with a transfer
+ * of the engine. Returns 0 or an error code. */
 static int target_fill(transfer_engine_t engine,
-		       const struct bench_memory *memory, uint64_t gpu)
+		       const struct bench_memory *memory, uint64_t to)
 {
 	struct transfer_request rq = {
 		.opcode = OPCODE_WRITE, .source = memory->addr,
-		.target_id = LOCAL_SEGMENT, .target_offset = gpu,
+		.target_id = LOCAL_SEGMENT, .target_offset = to,
 		.length = memory->size,
 	};
 	uint64_t ns;
@@ -73,10 +73,10 @@ static int target_fill(transfer_engine_t engine,
 	return ret;
 }
 
-/* Registers the memory that peers access. If --target_location is a GPU, that
- * is new GPU memory with the same content as `memory`, which is freed when the
- * engine is destroyed. Otherwise it is `memory` itself. Returns 0 or an error
- * code. */
+/* Registers the memory that peers access. With --alloc, or if --target_location
+ * is a GPU, that is new memory of te_alloc with the same content as `memory`,
+ * which is freed when the engine is destroyed. Otherwise it is `memory` itself.
+ * Returns 0 or an error code. */
 static int target_register(transfer_engine_t engine,
 			   const struct bench_opts *opts,
 			   const struct bench_memory *memory)
@@ -84,14 +84,15 @@ static int target_register(transfer_engine_t engine,
 	struct te_memory m;
 	int ret;
 
-	if (!bench_location_gpu(opts->target_location)) {
+	if (!bench_location_allocated(opts, opts->target_location)) {
 		ret = registerLocalMemory(engine, memory->addr, memory->size,
 					  opts->target_location, 1);
 		if (ret)
 			bench_engine_error("registerLocalMemory");
 		return ret;
 	}
-	ret = te_alloc(engine, memory->size, opts->target_location, 0, &m,
+	ret = te_alloc(engine, memory->size, opts->target_location,
+		       bench_alloc_flags(opts, opts->target_location), &m,
 		       sizeof(m));
 	if (ret) {
 		bench_engine_error("te_alloc");
@@ -120,7 +121,7 @@ static int target_close(transfer_engine_t engine,
 			const struct bench_opts *opts,
 			const struct bench_memory *memory)
 {
-	int ret = bench_location_gpu(opts->target_location) ? 0 :
+	int ret = bench_location_allocated(opts, opts->target_location) ? 0 :
 		  unregisterLocalMemory(engine, memory->addr);
 
 	if (ret)

@@ -30,8 +30,9 @@ quick form one thread, writes of 64, 4K and 1M, 200 segments.
   quick full                        some minutes, or an hour; quick
   transfers copy rma_bw iperf3 ucx mooncake prepared idle segments create
   threads rails processes           parts; the names of the next lines alone
-                                    mean transfers, local and self mean copy
-  tcp shm local self                transports
+                                    mean transfers, the last three mean copy
+  tcp shm local mapped self         transports; mapped: local, with memory from
+                                    te_alloc
   64 4K 64K 1M 16M                  block sizes
   write read                        operations
   b1 b128                           requests per batch
@@ -59,7 +60,7 @@ for word; do
 	transfers|copy|rma_bw|iperf3|ucx|mooncake|prepared|idle|segments)
 		parts="$parts $word" ;;
 	create|threads|rails|processes) parts="$parts $word" ;;
-	tcp|shm|local|self) transports="$transports $word" ;;
+	tcp|shm|local|mapped|self) transports="$transports $word" ;;
 	64|4K|64K|1M|16M) sizes="$sizes $word" ;;
 	write|read) ops="$ops $word" ;;
 	b1|b128) batches="$batches ${word#b}" ;;
@@ -79,7 +80,7 @@ if [ -z "$parts" ]; then
 	*' tcp '*|*' shm '*) parts=transfers ;;
 	esac
 	case " $transports " in
-	*' local '*|*' self '*) parts="$parts copy" ;;
+	*' local '*|*' mapped '*|*' self '*) parts="$parts copy" ;;
 	esac
 	if [ -z "$parts" ]; then
 		parts='transfers copy rma_bw iperf3 ucx mooncake prepared'
@@ -87,7 +88,7 @@ if [ -z "$parts" ]; then
 		[ -z "$sizes$ops$batches$threads" ] || parts=transfers
 	fi
 fi
-: "${transports:=tcp shm local self}" "${batches:=1 128}"
+: "${transports:=tcp shm local mapped self}" "${batches:=1 128}"
 if [ "$form" = full ]; then
 	: "${sizes:=64 4K 64K 1M 16M}" "${ops:=write read}" "${threads:=1 4}"
 	: "${seconds:=1}" "${segments:=1000}"

@@ -144,6 +144,7 @@ copy_run()
 	case $2 in
 	memcpy) mode='memcpy' ;;
 	self) mode='self --protocol=auto' ;;
+	mapped) mode='loopback --protocol=local --alloc' ;;
 	*) mode='loopback --protocol=local' ;;
 	esac
 	# shellcheck disable=SC2086
@@ -157,7 +158,7 @@ part_copy()
 	for t in $transports; do
 		case $t in
 		self) goal=0.95 ;;
-		local) goal=0.9 ;;
+		local|mapped) goal=0.9 ;;
 		*) continue ;;
 		esac
 		for b in $batches; do for n in $threads; do
