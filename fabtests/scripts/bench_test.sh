@@ -140,6 +140,16 @@ large()
 		"$tmp/bench/summary.csv"
 }
 
+# Copies through mappings are compared with memcpy.
+mapped()
+{
+	bench mapped 4K 64K write rounds=1 seconds=0.02 || return 1
+	grep -Eq '^mapped write 4K b128 t1,mapped,memcpy,MB/s,.*,0\.8,(NOT )?met$' \
+		"$tmp/bench/summary.csv" &&
+		grep -Eq '^mapped write 64K b128 t1,mapped,memcpy,MB/s,.*,0\.9,(NOT )?met$' \
+			"$tmp/bench/summary.csv"
+}
+
 # The goals of the prepared lists in the report are those for tcp over
 # loopback.
 prepared()
@@ -337,6 +347,27 @@ places_refused()
 			--mode=memcpy --location=segments:512:0,0
 }
 
+# Both sides get their memory from te_alloc. The own memory of the initiator is
+# private, so a mapping of shared memory is that of the target's memory.
+alloc_mapped()
+{
+	mode loopback gb_per_s --protocol=local --alloc --verify \
+		--buffer_size=4M --block_size=4K --batch_size=128 || return 1
+	"$BUILD/bin/te_bench" --mode=loopback --protocol=local --alloc \
+		--buffer_size=4M --duration=60 >"$tmp/said" 2>&1 &
+	pid=$!
+	until grep -q moonrail-memory "/proc/$pid/maps"; do
+		sleep 0.05
+		kill -0 "$pid" || {
+			cat "$tmp/said"
+			return 1
+		}
+	done
+	kill "$pid"
+	wait "$pid"
+	refuses 2 '--alloc goes with --mode=' --mode=self --alloc
+}
+
 huge_or_refused()
 {
 	mode memcpy gb_per_s --pages=huge --buffer_size=4M ||
@@ -473,6 +504,7 @@ check memory_in_parts_on_a_node_is_verified mode loopback gb_per_s \
 	--target_location=segments:4096:0,0,0 --pages=small --verify \
 	--buffer_size=10000000 --block_size=64K --batch_size=16 \
 	--progress_cpus=0
+check memory_of_te_alloc_is_mapped_and_verified alloc_mapped
 check memcpy_mode_uses_the_given_locations mode memcpy gb_per_s \
 	--location=cpu:0 --target_location=cpu:0 --pages=transparent \
 	--buffer_size=4M
@@ -527,6 +559,7 @@ if optimised; then
 	check compared_programs_run_in_turn in_turn \
 		engine raw raw-fd raw raw-fd engine
 	check large_blocks_have_a_goal large
+	check mapped_copies_have_rows_with_goals mapped
 	check prepared_lists_have_rows_with_goals prepared
 	check memory_of_open_segments_is_reported_per_run memory
 	check creation_of_an_engine_has_goals creation
