@@ -15,7 +15,9 @@
  * is checked before each copy, while a copy slot is armed. So freed memory may
  * stay in a window. The file is sealed, so no access is beyond its end. Pages
  * from a pool of huge pages are mapped without a reservation: the peer's
- * mapping holds it.
+ * mapping holds it. A peer that removes such pages while they are registered
+ * can end this process with SIGBUS if the pool is empty. Only processes of the
+ * same user are mapped, which can also send this process any other signal.
  *
  * A window is inaccessible at first. Only granules in which a copy was made are
  * accessible. Otherwise mlockall of this process would allocate pages for all

@@ -4,6 +4,7 @@
  * process, the agent.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "prov/local/local_memfd.h"
 #include "prov/local/local_test.h"
 #include "util/clock.h"
 
@@ -391,6 +393,70 @@ static void test_wrong_file_is_not_mapped(void)
 	view_teardown(&f);
 }
 
+/* Publishes a new file with these seals as the file of ordinary pages. Returns
+ * its descriptor. */
+static int view_publish(struct view_fixture *f, int seals)
+{
+	int fd = memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+	struct local_file *file = &f->ctx->shared->head.files[0];
+
+	CU_ASSERT_FATAL(fd >= 0);
+	CU_ASSERT(!ftruncate(fd, (off_t)LOCAL_FILE_SIZE));
+	CU_ASSERT(!seals || !fcntl(fd, F_ADD_SEALS, seals));
+	atomic_store(&file->inode, local_memfd_inode(fd));
+	atomic_store(&file->number, (uint64_t)fd + 1);
+	return fd;
+}
+
+/* An access to a mapping beyond the end of its file raises SIGBUS, so a file
+ * that its owner can truncate is not mapped; the kernel copies. */
+static void test_file_that_can_shrink_is_not_mapped(void)
+{
+	static const int seals[] = { 0, F_SEAL_GROW, F_SEAL_SHRINK };
+	struct view_fixture f;
+	size_t i;
+	int fd;
+
+	for (i = 0; i < sizeof(seals) / sizeof(seals[0]); i++) {
+		view_setup(&f);
+		CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, VIEW_MEM,
+						TEI_LOCAL_REMOTE));
+		fd = view_publish(&f, seals[i]);
+		CU_ASSERT(!view_write(&f, f.mem, 4096));
+		CU_ASSERT(f.mem[0] && !view_mapped(&f));
+		CU_ASSERT(!ftruncate(fd, 0) == !(seals[i] & F_SEAL_SHRINK));
+		f.mem[0] = 0;
+		CU_ASSERT(!view_write(&f, f.mem, 4096));
+		CU_ASSERT(f.mem[0] && !view_mapped(&f));
+		close(fd);
+		view_teardown(&f);
+	}
+}
+
+/* The owner of a mapped file can neither truncate it nor remove its seals. If
+ * the owner removes its pages, an access gets a new page. */
+static void test_mapped_file_cannot_shrink(void)
+{
+	struct view_fixture f;
+	int fd;
+
+	view_setup(&f);
+	fd = f.ctx->memory.fd[0];
+	CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, VIEW_MEM,
+					TEI_LOCAL_REMOTE));
+	CU_ASSERT(!view_write(&f, f.mem, VIEW_MEM));
+	CU_ASSERT(view_mapped(&f) == 1);
+	CU_ASSERT(ftruncate(fd, 0) && errno == EPERM);
+	CU_ASSERT(fcntl(fd, F_ADD_SEALS, 0) && errno == EPERM);
+	CU_ASSERT(!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			     VIEW_MEM));
+	CU_ASSERT(!f.mem[0]);
+	CU_ASSERT(!view_write(&f, f.mem, VIEW_MEM));
+	CU_ASSERT(view_mapped(&f) == 2);
+	CU_ASSERT(f.mem[0] && f.mem[VIEW_MEM - 1]);
+	view_teardown(&f);
+}
+
 /* If the program locks all of its memory, the kernel allocates no pages for
  * parts of the peer's file that were never used. */
 static void view_lock(int when, bool before)
@@ -523,6 +589,9 @@ const struct tei_test_case local_view_cases[] = {
 	{ "memory_of_another_user_is_not_mapped",
 	  test_memory_of_another_user_is_not_mapped },
 	{ "wrong_file_is_not_mapped", test_wrong_file_is_not_mapped },
+	{ "file_that_can_shrink_is_not_mapped",
+	  test_file_that_can_shrink_is_not_mapped },
+	{ "mapped_file_cannot_shrink", test_mapped_file_cannot_shrink },
 	{ "locked_memory_gets_no_pages_of_unused_parts",
 	  test_locked_memory_gets_no_pages },
 	{ "refused_futex_word_is_replaced_by_kernel_queries",
