@@ -42,6 +42,8 @@
  * functions below may use them. */
 struct TEI_CAPABILITY tei_mutex {
 	pthread_mutex_t m;
+	uint32_t waiters;	/* atomic: number of threads that wait for the
+				 * mutex */
 #ifdef TEI_DEBUG
 	pthread_t owner;	/* thread that holds the mutex; valid only if
 				 * held is true */
@@ -57,6 +59,7 @@ static inline void tei_mutex_init(struct tei_mutex *l)
 	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
 	pthread_mutex_init(&l->m, &attr);
 	pthread_mutexattr_destroy(&attr);
+	l->waiters = 0;
 #ifdef TEI_DEBUG
 	l->held = false;
 #endif
@@ -79,8 +82,11 @@ static inline void tei_mutex_note_held(struct tei_mutex *l)
 
 static inline void tei_mutex_lock(struct tei_mutex *l) TEI_ACQUIRE(l) TEI_NO_TSA
 {
-	if (pthread_mutex_trylock(&l->m))
+	if (pthread_mutex_trylock(&l->m)) {
+		__atomic_fetch_add(&l->waiters, 1, __ATOMIC_RELAXED);
 		tei_world->lock_contended(l);
+		__atomic_fetch_sub(&l->waiters, 1, __ATOMIC_RELAXED);
+	}
 	tei_mutex_note_held(l);
 }
 
@@ -91,6 +97,14 @@ static inline bool tei_mutex_trylock(struct tei_mutex *l)
 		return false;
 	tei_mutex_note_held(l);
 	return true;
+}
+
+/* Returns true if another thread waits for the mutex. A thread that locks a
+ * mutex in a loop must leave it to such a thread, because the mutex is not
+ * fair. */
+static inline bool tei_mutex_wanted(const struct tei_mutex *l)
+{
+	return __atomic_load_n(&l->waiters, __ATOMIC_RELAXED) != 0;
 }
 
 static inline void tei_mutex_unlock(struct tei_mutex *l) TEI_RELEASE(l) TEI_NO_TSA

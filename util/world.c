@@ -221,6 +221,8 @@ static int real_loop_start(struct tei_loop *loop)
 	ret = real_thread_start(&loop->thread, false, loop_main, loop);
 	if (ret)
 		real_loop_close(loop);
+	else if (loop->name)
+		pthread_setname_np(loop->thread, loop->name);
 	return ret;
 }
 

@@ -79,6 +79,11 @@ typedef enum tei_loop_next tei_loop_step(void *arg, struct tei_loop_sleep *s);
  * before the start and after the stop.
  */
 struct tei_loop {
+	const char *name;		/* name of the loop's thread, at most 15
+					 * characters; NULL: the thread has the
+					 * name of the thread that starts it.
+					 * The owner sets it before the
+					 * start */
 	tei_loop_step *step;
 	void *arg;
 	void *world;			/* private data of the current world */

@@ -17,6 +17,8 @@
 
 static uint64_t world_time;
 static uint32_t world_contended, world_slept_ns;
+/* result of tei_mutex_wanted while a thread waited for the mutex */
+static bool world_wanted;
 
 static uint64_t world_now(void)
 {
@@ -39,6 +41,7 @@ static void world_sleep(uint64_t ns)
  * it, so that the caller can lock it. */
 static void world_contend(struct tei_mutex *l)
 {
+	world_wanted = tei_mutex_wanted(l);
 	world_contended++;
 	pthread_mutex_unlock(&l->m);
 	pthread_mutex_lock(&l->m);
@@ -110,6 +113,8 @@ static void test_mutex_that_is_held_is_locked_by_the_world(void) TEI_NO_TSA
 	tei_mutex_lock(&l);
 	CU_ASSERT_EQUAL(world_contended, 1);
 	tei_mutex_unlock(&l);
+	CU_ASSERT_TRUE(world_wanted);
+	CU_ASSERT_FALSE(tei_mutex_wanted(&l));
 	tei_mutex_fini(&l);
 	world_leave();
 }
@@ -171,6 +176,7 @@ static void world_loop_start(struct world_loop *l, int fd, uint64_t ns)
 	l->fds[1].fd = fd;
 	l->fds[1].events = POLLIN;
 	l->ns = ns;
+	l->loop.name = "world-loop";
 	tei_loop_wake(&l->loop); /* does nothing, because the loop is not
 				  * open */
 	CU_ASSERT_EQUAL_FATAL(tei_loop_start(&l->loop, world_step, l), 0);
@@ -196,6 +202,18 @@ static bool world_reaches(const uint32_t *counter, uint32_t n)
 		tei_sleep_ns(TEI_NS_PER_MS / 10);
 	}
 	return true;
+}
+
+static void test_thread_of_a_loop_has_the_name_of_the_loop(void)
+{
+	struct world_loop l;
+	char name[16] = "";
+
+	world_loop_start(&l, -1, 3600 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(pthread_getname_np(l.loop.thread, name, sizeof(name)),
+			0);
+	CU_ASSERT_STRING_EQUAL(name, "world-loop");
+	world_loop_stop(&l);
 }
 
 static void test_wake_up_ends_the_sleep_of_a_loop(void)
@@ -245,6 +263,8 @@ const struct tei_test_case world_cases[] = {
 	  test_mutex_that_is_held_is_locked_by_the_world },
 	{ "wait_for_a_condition_takes_the_time_of_the_world",
 	  test_wait_for_a_condition_takes_the_time_of_the_world },
+	{ "thread_of_a_loop_has_the_name_of_the_loop",
+	  test_thread_of_a_loop_has_the_name_of_the_loop },
 	{ "wake_up_ends_the_sleep_of_a_loop",
 	  test_wake_up_ends_the_sleep_of_a_loop },
 	{ "readable_descriptor_ends_the_sleep_of_a_loop",
