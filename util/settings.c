@@ -61,9 +61,9 @@ static const struct tei_setting_row settings_rows[] = {
 		 "limit"),
 	ROW_UINT_UNUSED("MC_MTU", rails.mtu, 256, 65536, "4096", "bytes",
 			"the provider negotiates the MTU"),
-	ROW_UINT("MC_WORKERS_PER_CTX", copies.workers, 0, 16, "0", "",
-		 "copy threads if MOONRAIL_COPY_THREADS is 0; 0: half the CPUs, at "
-		 "most 16"),
+	ROW_UINT("MC_WORKERS_PER_CTX", sched.progress_threads, 0, 16, "0", "",
+		 "most progress threads of an engine; 0: the number of rails, at "
+		 "most a quarter of the CPUs, and at most 8"),
 	ROW_UINT("MC_SLICE_SIZE", sched.slice_size, 4096, 67108864, "65536",
 		 "bytes", "smallest slice of a large request"),
 	ROW_UINT("MOONRAIL_SLICE_MAX", sched.slice_max, 4096, 1073741824,

@@ -91,8 +91,11 @@ struct tei_settings_sched {
 	uint32_t spin_us;		/* MOONRAIL_SPIN_US: how long the
 					 * progress thread spins after activity,
 					 * us */
+	uint32_t progress_threads;	/* MC_WORKERS_PER_CTX: most progress
+					 * threads; 0: the numbers of rails and
+					 * CPUs decide */
 	char progress_cpus[256];	/* MOONRAIL_PROGRESS_CPUS: CPUs of the
-					 * progress thread */
+					 * progress threads */
 };
 
 /* Retries and time limits of transfers. */
@@ -188,9 +191,6 @@ struct tei_settings_copies {
 	bool enabled;			/* MOONRAIL_LOCAL: auto_discover also
 					 * installs copies on this host */
 	uint32_t threads;		/* MOONRAIL_COPY_THREADS: most copy
-					 * threads; 0 means that the member
-					 * "workers" decides */
-	uint32_t workers;		/* MC_WORKERS_PER_CTX: most copy
 					 * threads; 0 means that the number of
 					 * CPUs decides */
 };

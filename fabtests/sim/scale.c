@@ -415,7 +415,8 @@ static int scale_report(const struct scale_row *row, const struct scale_row *one
 
 int main(int argc, char **argv)
 {
-	static const char *const options[] = { "MOONRAIL_PROVIDER=sim" };
+	static const char *const options[] = { "MOONRAIL_PROVIDER=sim",
+					       "MC_WORKERS_PER_CTX=1" };
 	uint32_t max = argc > 1 ? (uint32_t)atoi(argv[1]) : 10000, i, n = 0;
 	struct scale_row rows[8];
 	struct sim_net_conf conf;
@@ -429,7 +430,7 @@ int main(int argc, char **argv)
 	sim_net_provider(NULL);
 	sim_world_install();
 	sim_net_conf_tcp(&conf);
-	if (tei_settings_load_options(&scale.settings, options, 1, &err))
+	if (tei_settings_load_options(&scale.settings, options, 2, &err))
 		return 2;
 	sim_begin(1, max + 1);
 	sim_net_begin(&conf, SCALE_NICS);

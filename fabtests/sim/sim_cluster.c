@@ -7,6 +7,7 @@
 
 #include "fabtests/sim/sim_check.h"
 #include "fabtests/sim/sim_load.h"
+#include "prov/rail/rail_lane_thread.h"
 #include "util/err.h"
 
 #define CLUSTER_PAGE	4096
@@ -185,6 +186,9 @@ static void cluster_open_plane(struct sim_proc *proc)
 	proc->peers = calloc(cluster.conf->hosts, sizeof(*proc->peers));
 	if (!proc->peers || tei_rail_dp_open(&attr, &err, &dp))
 		sim_fail("host %u: data plane: %s", node->id, err.text);
+	/* In virtual time a poll takes no time, so hardly any lane has a
+	 * load. */
+	rail_lane_threads_eager(dp);
 	/* While all NICs are unplugged there is no rail, so try again later. */
 	while (tei_rail_dp_add_transport(
 		dp, cluster.conf->verbs ? "rdma" : "tcp", "", &err))
@@ -334,16 +338,19 @@ bool sim_cluster_close(uint64_t until_ns)
 
 const char *const *sim_cluster_options(size_t *n)
 {
-	static char places[32];
+	static char places[32], threads[32];
 	static const char *const options[] = {
 		"MOONRAIL_PROVIDER=sim",
 		"MC_SLICE_SIZE=4096",
 		"MC_SLICE_TIMEOUT=5",
 		"MOONRAIL_FENCE_MS=500",
 		"MOONRAIL_SPIN_US=2",
+		threads,
 		places,
 	};
 
+	snprintf(threads, sizeof(threads), "MC_WORKERS_PER_CTX=%u",
+		 cluster.conf->threads);
 	snprintf(places, sizeof(places), "MC_MAX_EP_PER_CTX=%u",
 		 cluster.conf->places);
 	*n = sizeof(options) / sizeof(options[0]) - !cluster.conf->places;

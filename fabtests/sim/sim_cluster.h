@@ -24,6 +24,8 @@
 struct sim_conf {
 	uint32_t hosts, rails;
 	uint32_t workers;		/* number of workers per host */
+	uint32_t threads;		/* number of progress threads per data
+					 * plane */
 	uint64_t pause_ns;		/* mean time that a worker waits between
 					 * two operations */
 	uint64_t until_ns;		/* virtual time at which the workload

@@ -59,7 +59,8 @@ static uint64_t plane_incarnation(const struct sim_plane *p)
 
 static void *plane_open(void *arg)
 {
-	static const char *const options[] = { "MOONRAIL_PROVIDER=sim" };
+	static const char *const options[] = { "MOONRAIL_PROVIDER=sim",
+					       "MC_WORKERS_PER_CTX=1" };
 	struct sim_plane *p = arg;
 	struct tei_rail_dp_attr attr = {
 		.settings = &p->settings,
@@ -75,7 +76,7 @@ static void *plane_open(void *arg)
 	plane_name(p, name);
 	attr.name = name;
 	CU_ASSERT_EQUAL_FATAL(
-		tei_settings_load_options(&p->settings, options, 1, &err), 0);
+		tei_settings_load_options(&p->settings, options, 2, &err), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_dp_open(&attr, &err, &p->dp), 0);
 	CU_ASSERT_EQUAL_FATAL(
 		tei_rail_dp_add_transport(

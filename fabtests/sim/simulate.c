@@ -7,7 +7,7 @@
  *
  *	simulate [--world=rail|fi] [--seed=N] [--sim=SECONDS] [--hosts=N]
  *		[--rails=N] [--workers=N] [--rate=N] [--faults=N] [--errors=N]
- *		[--places=N]
+ *		[--places=N] [--threads=N]
  *		[--nic=tcp|verbs] [--without=LIST] [--only=LIST] [--trace=FILE]
  *		[--svg=FILE] [--fences=FILE] [--here] [--break=EVENT] [--list]
  */
@@ -69,6 +69,7 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 	conf->hosts = o->hosts;
 	conf->rails = o->rails;
 	conf->workers = o->workers;
+	conf->threads = o->threads;
 	conf->pause_ns = 60 * SIM_SEC * o->workers / o->rate;
 	conf->until_ns = SIM_START_NS + o->seconds * SIM_SEC;
 	conf->verbs = o->verbs < 0 ? sim_rng_below(&rng, 2) == 1 : o->verbs == 1;
@@ -355,6 +356,8 @@ static void options_parse(struct simulate_options *o, int argc, char **argv)
 			o->rails = (uint32_t)x;
 		else if (option_number(argv[i], "--workers", 1, 64, &x))
 			o->workers = (uint32_t)x;
+		else if (option_number(argv[i], "--threads", 1, 16, &x))
+			o->threads = (uint32_t)x;
 		else if (option_number(argv[i], "--rate", 1, 100000000, &x))
 			o->rate = (uint32_t)x;
 		else if (option_number(argv[i], "--faults", 0, 100000, &x))
@@ -380,6 +383,7 @@ int main(int argc, char **argv)
 		.hosts = 8,
 		.rails = 4,
 		.workers = 4,
+		.threads = 1,
 		.rate = 600,
 		.faults = 12,
 		.verbs = -1,

@@ -18,6 +18,8 @@ struct simulate_options {
 	uint64_t seconds;		/* duration of the workload, s of
 					 * virtual time */
 	uint32_t hosts, rails, workers;
+	uint32_t threads;		/* number of progress threads per data
+					 * plane */
 	uint32_t rate;			/* operations per host and minute of
 					 * virtual time */
 	uint32_t faults;		/* faults per minute of virtual time */

@@ -136,8 +136,6 @@ static uint32_t ctx_workers(const struct tei_settings *settings)
 
 	if (settings->copies.threads)
 		return settings->copies.threads;
-	if (settings->copies.workers)
-		return settings->copies.workers;
 	if (sched_getaffinity(0, sizeof(set), &set))
 		return 1;
 	n = (uint32_t)CPU_COUNT(&set) / 2;

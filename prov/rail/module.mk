@@ -57,6 +57,7 @@ SRCS += \
 	prov/rail/rail_bounce.c \
 	prov/rail/rail_dispatch.c \
 	prov/rail/rail_dp.c \
+	prov/rail/rail_lane_thread.c \
 	prov/rail/rail_open.c \
 	prov/rail/rail_peer_run.c \
 	prov/rail/rail_progress.c \
@@ -104,6 +105,7 @@ TEST_SRCS_rail = \
 	prov/rail/peer/rail_served_test.c \
 	prov/rail/rail_bounce_test.c \
 	prov/rail/rail_dispatch_test.c \
+	prov/rail/rail_lane_thread_test.c \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_shim.c \

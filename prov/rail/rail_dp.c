@@ -22,6 +22,7 @@
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/peer/rail_notify.h"
 #include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_lane_thread.h"
 #include "prov/rail/rail_open.h"
 #include "prov/rail/rail_progress.h"
 #include "prov/rail/sched/rail_sched.h"
@@ -52,6 +53,7 @@ static void dp_free(struct tei_rail_dp *dp)
 	struct rail_slice_chunk *c, *next;
 
 	rail_link_close(dp);
+	rail_lane_threads_close(dp);
 	tei_loop_close(&dp->thread.loop);
 	for (c = dp->tasks.chunks; c; c = next) {
 		next = c->next;
@@ -109,6 +111,8 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	ret = attr->any_local ? rail_mr_open_placeholder(dp, err) : 0;
 	if (!ret)
 		ret = rail_numa_check(dp, err);
+	if (!ret)
+		ret = rail_lane_threads_open(dp, err);
 	if (!ret)
 		ret = rail_progress_start(dp, err);
 	if (ret) {

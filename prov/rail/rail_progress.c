@@ -31,6 +31,7 @@
 #include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/peer/rail_served.h"
 #include "prov/rail/rail_dispatch.h"
+#include "prov/rail/rail_lane_thread.h"
 #include "prov/rail/rail_peer_run.h"
 #include "prov/rail/rail_progress.h"
 #include "prov/rail/sched/rail_fence.h"
@@ -132,6 +133,7 @@ struct progress {
 	/* length of the next sleep before posting is tried again; 0 if there
 	 * was no such sleep since the last event */
 	uint64_t retry_sleep_ns;
+	bool assigned;			/* lane threads poll some of the lanes */
 	bool slept;			/* the last step has requested a sleep,
 					 * whose result is in the argument of
 					 * the next step */
@@ -220,7 +222,7 @@ static bool progress_rx(struct rail_lane *lane)
 
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
-	any = rail_lane_poll(lane, &done);
+	any = rail_lane_poll_timed(lane, &done);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
 	return any;
@@ -259,7 +261,8 @@ static bool progress_initiating(const struct progress *pr,
 static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 {
 	if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
-	    RAIL_LANE_CLOSED)
+		    RAIL_LANE_CLOSED ||
+	    rail_lane_assigned(lane))
 		return false;
 	if (__atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
 		return true;
@@ -293,7 +296,8 @@ static bool progress_lanes(struct progress *pr, bool *target)
 			progress_deferred(&rail->contact.opening.lane);
 			continue;
 		}
-		if (!pr->targets.app_driven)
+		if (!pr->targets.app_driven &&
+		    !rail_lane_assigned(&rail->rx_lane))
 			*target |= progress_rx(&rail->rx_lane);
 		else
 			progress_deferred(&rail->rx_lane);
@@ -384,6 +388,9 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 {
 	bool ok = true;
 
+	/* the lane thread wakes this thread when it returns the lane */
+	if (rail_lane_assigned(lane))
+		return true;
 	tei_mutex_lock(&lane->lock);
 	if (lane->ep) {
 		rail_lane_drain_eq(lane);
@@ -753,7 +760,7 @@ static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 	uint32_t i, marked = 0;
 
 	if (last < pr->cloexec_ns && !pr->drive.app_driven &&
-	    !pr->targets.app_driven)
+	    !pr->targets.app_driven && !pr->assigned)
 		return 0;
 	if (now < pr->cloexec_ns + pr->cloexec_wait_ns)
 		return pr->cloexec_ns + pr->cloexec_wait_ns;
@@ -834,6 +841,21 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	}
 }
 
+/* Assigns lanes to lane threads. The activity of an assigned lane does not keep
+ * this thread from sleeping. It only counts as activity for the work that is
+ * done after a long time without activity. */
+static void progress_assign(struct progress *pr, uint64_t now)
+{
+	bool before = pr->assigned;
+
+	pr->assigned = rail_lane_threads_check(pr->dp, pr->drive.app_driven,
+					       now);
+	if (pr->assigned)
+		pr->stirred_ns = now;
+	else if (before)
+		pr->active_ns = now;
+}
+
 /* Does one iteration of the progress thread. If nothing is left to be done,
  * requests a sleep in *s. */
 static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
@@ -850,6 +872,7 @@ static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
 	any = progress_lanes(pr, &target);
 	now = progress_now(pr);	/* all deadlines of this iteration are compared
 				 * with this time */
+	progress_assign(pr, now);
 	rail_fence_regions(dp);
 	progress_deadlines(pr, now);
 	if (now - pr->probe_ns >= PROGRESS_MAX_SLEEP_NS) {
@@ -907,6 +930,7 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 	pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	pr->stirred_ns = tei_now_ns();
 	pr->spin_ns = dp->settings->sched.spin_us * TEI_NS_PER_US;
+	dp->thread.loop.name = "tei-progress";
 	ret = tei_loop_start(&dp->thread.loop, progress_step, pr);
 	if (ret) {
 		free(pr);
@@ -922,8 +946,9 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 
 void rail_progress_stop(struct tei_rail_dp *dp)
 {
-	if (!dp->thread.loop.started)
-		return;
-	__atomic_store_n(&dp->thread.stop, true, __ATOMIC_RELEASE);
-	tei_loop_stop(&dp->thread.loop);
+	if (dp->thread.loop.started) {
+		__atomic_store_n(&dp->thread.stop, true, __ATOMIC_RELEASE);
+		tei_loop_stop(&dp->thread.loop);
+	}
+	rail_lane_threads_stop(dp);
 }

@@ -37,6 +37,7 @@ extern const struct tei_test_case rail_health_cases[];
 extern const struct tei_test_case rail_hello_cases[];
 extern const struct tei_test_case rail_key_cases[];
 extern const struct tei_test_case rail_key_use_cases[];
+extern const struct tei_test_case rail_lane_thread_cases[];
 extern const struct tei_test_case rail_limits_cases[];
 extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_loss_cases[];

@@ -147,6 +147,9 @@ void test_plane_init(struct test_plane *p)
 	memset(p, 0, sizeof(*p));
 	tei_list_init(&p->notes);
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&p->settings, &err), 0);
+	/* by default a test does the same whatever the number of CPUs */
+	if (!p->settings.sched.progress_threads)
+		p->settings.sched.progress_threads = 1;
 }
 
 void test_plane_open(struct test_plane *p, const char *address)
@@ -430,6 +433,7 @@ int main(int argc, char **argv)
 		{ "rail_hello", rail_hello_cases },
 		{ "rail_key", rail_key_cases },
 		{ "rail_key_use", rail_key_use_cases },
+		{ "rail_lane_thread", rail_lane_thread_cases },
 		{ "rail_limits", rail_limits_cases },
 		{ "rail_link", rail_link_cases },
 		{ "rail_loss", rail_loss_cases },

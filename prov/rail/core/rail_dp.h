@@ -32,6 +32,7 @@
 #include "util/world.h"
 
 struct rail;
+struct rail_lane_threads;
 struct rail_notify_memory;
 struct rail_slice_chunk;
 
@@ -106,8 +107,9 @@ struct rail_dp_conf {
  */
 struct rail_dp_thread {
 	struct tei_loop loop;
-	cpu_set_t cpus;			/* CPUs on which the progress thread may
-					 * run */
+	cpu_set_t cpus;			/* CPUs on which the progress threads
+					 * may run; valid only if
+					 * MOONRAIL_PROGRESS_CPUS is set */
 	bool stop;			/* atomic: the thread must end */
 	bool no_callbacks;		/* atomic: ops->resolve,
 					 * ops->rails_changed and
@@ -276,6 +278,9 @@ struct tei_rail_dp {
 					  * local memory, or NULL */
 	struct rail_dp_devices devices;
 	struct rail_dp_thread thread;
+	struct rail_lane_threads *lane_threads; /* fixed; NULL if the data plane
+						 * never has more than one
+						 * progress thread */
 
 	struct tei_mutex admin;		/* mutex that is held while rails are
 					 * opened and memory is registered */

@@ -15,6 +15,7 @@
 
 struct rail;
 struct tei_err;
+struct tei_loop;
 
 #define RAIL_API_VERSION	FI_VERSION(1, 17)
 
@@ -82,9 +83,16 @@ void rail_numa_free(void *mem, size_t size); /* NULL is allowed */
  * 0 or TEI_ERR_INVALID. */
 int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err);
 
-/* Binds the progress thread to the CPUs that MOONRAIL_PROGRESS_CPUS selects.
- * Must be called again after rails were added, because "near" may then select
- * other CPUs. */
+/* Returns the number of CPUs on which progress threads may run. Must be called
+ * after rail_numa_check. */
+uint32_t rail_numa_cpus(const struct tei_rail_dp *dp);
+
+/* Binds the progress thread and the lane threads to the CPUs that
+ * MOONRAIL_PROGRESS_CPUS selects. Must be called again after rails were added,
+ * because "near" may then select other CPUs. */
 void rail_numa_bind(struct tei_rail_dp *dp);
+
+/* Binds the thread of one progress loop to these CPUs. */
+void rail_numa_bind_loop(struct tei_rail_dp *dp, struct tei_loop *loop);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_INFO_H */

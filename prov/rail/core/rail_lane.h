@@ -146,6 +146,29 @@ struct rail_lane_check {
 };
 
 /*
+ * The load of a lane, and the lane thread that polls the lane
+ * (rail_lane_thread.c).
+ */
+struct rail_lane_load {
+	uint32_t thread;		/* atomic: number of the lane thread
+					 * that polls the lane; 0: the progress
+					 * thread polls it */
+	uint32_t assigned;		/* atomic: number of times that the lane
+					 * was assigned to a lane thread */
+	uint64_t busy_ns;		/* atomic, changed under lane->lock:
+					 * total duration of the polls that
+					 * moved data, ns; counted only while
+					 * rail_lane_threads.limit is not 0 */
+	uint64_t seen_ns;		/* thread: busy_ns at the last check of
+					 * the progress thread */
+	/* The next two members belong to the lane thread while the lane is
+	 * assigned to it, otherwise to the progress thread. */
+	uint64_t kept_ns;		/* busy_ns at the last check of the lane
+					 * thread */
+	uint64_t since_ns;		/* time of that check, ns */
+};
+
+/*
  * One libfabric RDM endpoint with its CQ, AV and EQ. Embedded in its rail.
  * Opened and closed on behalf of the progress thread, or by the thread that
  * sets up or tears down the data plane. Each opening has a new generation.
@@ -198,6 +221,7 @@ struct rail_lane {
 					 * cut for this reason */
 	struct rail_lane_check check;
 	struct rail_closing closing;
+	struct rail_lane_load load;
 };
 
 /*
@@ -274,6 +298,11 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
 /* Polls the lane unless another thread holds its lock. Returns true if
  * rail_lane_poll has returned true. */
 bool rail_lane_run(struct rail_lane *lane);
+
+/* Does what rail_lane_poll does, and counts the duration of the poll as load of
+ * the lane. */
+bool rail_lane_poll_timed(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
 
 /* Offers new work to the lane: cuts and posts it, or makes the thread that
  * holds the lane's lock poll once more. now: a recent time if the caller knows

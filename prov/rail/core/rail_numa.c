@@ -12,6 +12,7 @@
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane_threads.h"
 #include "prov/rail/tei_rail.h"
 #include "topo/tei_topo.h"
 #include "util/err.h"
@@ -64,7 +65,7 @@ void rail_numa_free(void *mem, size_t size)
 		munmap(mem, size);
 }
 
-/* --- the progress thread ------------------------------------------------- */
+/* --- the progress threads ------------------------------------------------ */
 
 static int near_fail(const struct tei_rail_dp *dp, const char *why,
 		     struct tei_err *err)
@@ -95,6 +96,17 @@ int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err)
 	return 0;
 }
 
+uint32_t rail_numa_cpus(const struct tei_rail_dp *dp)
+{
+	cpu_set_t may;
+
+	if (*dp->settings->sched.progress_cpus)
+		return (uint32_t)CPU_COUNT(&dp->thread.cpus);
+	if (sched_getaffinity(0, sizeof(may), &may))
+		return 1;
+	return (uint32_t)CPU_COUNT(&may);
+}
+
 /* Sets *out to the CPUs of the rails' NUMA nodes, or to all CPUs of the process
  * if no node is known. */
 static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
@@ -104,14 +116,15 @@ static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
 
 	CPU_ZERO(&near);
 	for (i = 0; i < rail_count(dp); i++)
-		if (rail_at(dp, i)->open && rail_at(dp, i)->nic.numa >= 0 &&
+		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE) &&
+		    rail_at(dp, i)->nic.numa >= 0 &&
 		    tei_topo_node_cpus(rail_at(dp, i)->nic.numa, &node))
 			CPU_OR(&near, &near, &node);
 	CPU_AND(&near, &near, &dp->thread.cpus);
 	*out = CPU_COUNT(&near) ? near : dp->thread.cpus;
 }
 
-void rail_numa_bind(struct tei_rail_dp *dp)
+void rail_numa_bind_loop(struct tei_rail_dp *dp, struct tei_loop *loop)
 {
 	cpu_set_t cpus = dp->thread.cpus;
 	int ret;
@@ -120,13 +133,24 @@ void rail_numa_bind(struct tei_rail_dp *dp)
 		return;
 	if (!strcmp(dp->settings->sched.progress_cpus, "near"))
 		near_cpus(dp, &cpus);
-	ret = tei_world->loop_bind(&dp->thread.loop, &cpus);
+	ret = tei_world->loop_bind(loop, &cpus);
 	if (ret)
 		TEI_WARN("rail", "MOONRAIL_PROGRESS_CPUS=%.64s: %s",
 			 dp->settings->sched.progress_cpus, strerror(ret));
 	else
-		TEI_INFO("rail", "the progress thread is bound to %d CPUs",
+		TEI_INFO("rail", "a progress thread is bound to %d CPUs",
 			 CPU_COUNT(&cpus));
+}
+
+void rail_numa_bind(struct tei_rail_dp *dp)
+{
+	struct rail_lane_threads *all = dp->lane_threads;
+	uint32_t i;
+
+	rail_numa_bind_loop(dp, &dp->thread.loop);
+	for (i = 0; all && i < all->room; i++)
+		if (__atomic_load_n(&all->list[i].running, __ATOMIC_ACQUIRE))
+			rail_numa_bind_loop(dp, &all->list[i].loop);
 }
 
 void rail_report_ranks(struct tei_rail_dp *dp, const char *location,

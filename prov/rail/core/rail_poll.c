@@ -18,6 +18,7 @@
 #include "prov/rail/core/rail_failure.h"
 #include "prov/rail/core/rail_handler.h"
 #include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_lane_threads.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_struct.h"
 #include "util/clock.h"
@@ -182,6 +183,48 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	return any;
 }
 
+/* A poll that takes at least this time has moved data, even if it has read no
+ * completion: remote writes and reads cause no completion at the target. */
+#define POLL_BUSY_NS (4 * TEI_NS_PER_US)
+/* A poll that takes at least this time is not counted: the kernel has probably
+ * run another thread on the CPU meanwhile. */
+#define POLL_LONG_NS (2 * TEI_NS_PER_MS)
+
+/* Returns the start time of a poll, or 0 if the load of lanes is not
+ * measured. */
+static uint64_t lane_busy_begin(const struct rail_lane *lane)
+{
+	const struct rail_lane_threads *all = lane->rail->dp->lane_threads;
+
+	return all && __atomic_load_n(&all->limit, __ATOMIC_RELAXED) ?
+	       tei_now_ns() : 0;
+}
+
+/* Adds the duration of a poll to the load of the lane if the poll has moved
+ * data. from: result of lane_busy_begin. any: result of the poll. */
+static void lane_busy_end(struct rail_lane *lane, uint64_t from, bool any)
+	TEI_REQUIRES(lane->lock)
+{
+	uint64_t took;
+
+	if (!from)
+		return;
+	took = tei_now_ns() - from;
+	if ((any || took >= POLL_BUSY_NS) && took < POLL_LONG_NS)
+		__atomic_store_n(&lane->load.busy_ns,
+				 lane->load.busy_ns + (took ? took : 1),
+				 __ATOMIC_RELAXED);
+}
+
+bool rail_lane_poll_timed(struct rail_lane *lane, struct rail_done *done)
+{
+	uint64_t from = lane_busy_begin(lane);
+	bool any = rail_lane_poll(lane, done);
+
+	lane_busy_end(lane, from, any);
+	return any;
+}
+
 /* Polls the lane once. If there are new slices ("work"), posts them first, and
  * omits the poll if no further work is left, because polling an empty queue
  * costs as much as a post. Returns true if a slice was posted or rail_lane_poll
@@ -203,7 +246,8 @@ static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_done done;
-	bool any = false;
+	bool any = false, happened;
+	uint64_t from;
 
 	rail_done_init(&done);
 	do {
@@ -223,7 +267,10 @@ static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 			if (!tei_mutex_trylock(&lane->lock))
 				break;
 		}
-		any |= lane_turn(lane, work, now, &done);
+		from = lane_busy_begin(lane);
+		happened = lane_turn(lane, work, now, &done);
+		lane_busy_end(lane, from, happened);
+		any |= happened;
 		tei_mutex_unlock(&lane->lock);
 		now = 0;
 	} while (__atomic_load_n(&lane->kick, __ATOMIC_SEQ_CST) &&
