@@ -13,6 +13,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/thread.h"
 
 #define LANE_TEST_RAILS	"127.0.0.1,127.0.0.2"
 #define LANE_TEST_NS	(16 * TEI_NS_PER_MS)
@@ -242,6 +243,46 @@ static void test_thread_that_waits_for_a_lane_gets_its_lock(void)
 	test_plane_close(&p);
 }
 
+/* --- callers ------------------------------------------------------------- */
+
+#define LANE_TEST_TX	4
+
+/* The lane with which one thread begins, for a rail with LANE_TEST_TX tx lanes
+ * and for a rail with one. */
+struct lane_caller {
+	pthread_t thread;
+	uint32_t first, only;
+};
+
+static void *lane_caller_main(void *arg)
+{
+	struct rail rail = { .ntx = 1 };
+	struct lane_caller *c = arg;
+
+	c->only = rail_first_lane(&rail);
+	rail.ntx = LANE_TEST_TX;
+	c->first = rail_first_lane(&rail);
+	CU_ASSERT_EQUAL(rail_first_lane(&rail), c->first);
+	return NULL;
+}
+
+static void test_callers_begin_with_different_tx_lanes(void)
+{
+	struct lane_caller c[LANE_TEST_TX];
+	uint32_t i, used = 0;
+
+	for (i = 0; i < LANE_TEST_TX; i++) {
+		CU_ASSERT_EQUAL_FATAL(tei_thread_start(&c[i].thread, false,
+						       lane_caller_main, &c[i]),
+				      0);
+		tei_thread_join(c[i].thread);
+		CU_ASSERT_EQUAL(c[i].only, 0);
+		CU_ASSERT_EQUAL(c[i].first % RAIL_LANE_SLOTS, 0);
+		used |= 1u << (c[i].first / RAIL_LANE_SLOTS);
+	}
+	CU_ASSERT_EQUAL(used, (1u << LANE_TEST_TX) - 1);
+}
+
 /* --- bytes and messages over assigned lanes ------------------------------ */
 
 struct lane_rig {
@@ -382,6 +423,8 @@ const struct tei_test_case rail_lane_thread_cases[] = {
 	  test_number_of_rails_limits_the_default },
 	{ "thread_that_waits_for_a_lane_gets_its_lock",
 	  test_thread_that_waits_for_a_lane_gets_its_lock },
+	{ "callers_begin_with_different_tx_lanes",
+	  test_callers_begin_with_different_tx_lanes },
 	{ "bytes_move_over_assigned_lanes",
 	  test_bytes_move_over_assigned_lanes },
 	{ "idle_lanes_return_to_the_progress_thread",

@@ -291,6 +291,11 @@ void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
  * and returns their number. */
 uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
 
+/* Returns the index in rail->tx_lanes of the lane with which the calling thread
+ * begins. Threads begin with different lanes, so that they do not compete for
+ * the same lock. */
+uint32_t rail_first_lane(const struct rail *rail);
+
 /* Lets every active lane cut and post slices, in the calling thread. now: a
  * recent time if the caller knows one, else 0. */
 void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);

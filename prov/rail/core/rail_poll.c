@@ -289,9 +289,24 @@ void rail_lane_kick(struct rail_lane *lane, uint64_t now)
 	lane_run(lane, true, now);
 }
 
+uint32_t rail_first_lane(const struct rail *rail)
+{
+	static uint32_t numbers;	/* atomic: number of threads that have a
+					 * number */
+	static _Thread_local uint32_t number; /* number of the calling thread,
+					       * from 1 on; 0 if it has none
+					       * yet */
+
+	if (rail->ntx < 2)
+		return 0;
+	if (!number)
+		number = __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED);
+	return number % rail->ntx * RAIL_LANE_SLOTS;
+}
+
 void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 {
-	uint32_t n = rail_count(dp), first = 0, i, j;
+	uint32_t n = rail_count(dp), first = 0, from, lanes, i, j;
 	struct rail_lane *lane;
 	struct rail *rail;
 
@@ -299,8 +314,10 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 		first = __atomic_fetch_add(&dp->tasks.turn, 1, __ATOMIC_RELAXED);
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, (first + i) % n);
-		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
-			lane = &rail->tx_lanes[j];
+		from = rail_first_lane(rail);
+		lanes = rail->ntx * RAIL_LANE_SLOTS;
+		for (j = 0; j < lanes; j++) {
+			lane = &rail->tx_lanes[(from + j) % lanes];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE)
 				rail_lane_kick(lane, now);

@@ -298,15 +298,17 @@ static bool sched_poll_is_long(const struct rail_lane *lane, bool work)
 void tei_rail_progress(struct tei_rail_dp *dp)
 {
 	bool work = __atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED);
-	uint32_t n = rail_count(dp), i, j;
+	uint32_t n = rail_count(dp), first, lanes, i, j;
 	struct rail_lane *lane;
 	struct rail *rail;
 	uint64_t from = 0;
 
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, i);
-		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
-			lane = &rail->tx_lanes[j];
+		first = rail_first_lane(rail);
+		lanes = rail->ntx * RAIL_LANE_SLOTS;
+		for (j = 0; j < lanes; j++) {
+			lane = &rail->tx_lanes[(first + j) % lanes];
 			if (!__atomic_load_n(&lane->inflight,
 					     __ATOMIC_RELAXED) &&
 			    (!work ||
