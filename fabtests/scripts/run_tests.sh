@@ -71,11 +71,6 @@ sanitized=''
 if [ "${SANITIZE:-no}" = yes ]; then
 	slower=3
 	sanitized="sh $SRC/fabtests/scripts/sanitized.sh"
-	# The malloc() of a sanitizer cannot ask for huge pages, so the buffers are made
-	# smaller instead. Messages of more than 4 KiB then take libfabric's protocol
-	# for large messages, which the tests without a sanitizer do not use.
-	: "${FI_OFI_RXM_BUFFER_SIZE=4096}"
-	export FI_OFI_RXM_BUFFER_SIZE
 fi
 
 # Ends the shells of the running tests. Each shell kills its test.
@@ -100,6 +95,20 @@ wanted()
 	return 1
 }
 
+# small_buffers NAME: the malloc() of a sanitizer cannot ask for huge pages, so the
+# receive buffers are made smaller instead. Messages of more than 4 KiB then take
+# libfabric's protocol for large messages, which the tests without a sanitizer do
+# not use. The tests of the provider are excluded, because tcp;ofi_rxm of libfabric
+# 1.17 itself, with which they compare, fails some cases with smaller buffers.
+small_buffers()
+{
+	case ${SANITIZE:-no}:$1 in
+	no:*|*:ft_fi_*) ;;
+	*)	: "${FI_OFI_RXM_BUFFER_SIZE=4096}"
+		export FI_OFI_RXM_BUFFER_SIZE ;;
+	esac
+}
+
 limit_of()
 {
 	limit=${2:-}
@@ -116,6 +125,7 @@ limit_of()
 run_one()
 {
 	name=$1 seconds=$3 begun=$(date +%s) group='' stopped=''
+	small_buffers "$name"
 	case $2 in
 	*.sh) set -- sh "$2" ;;
 	*) set -- "$2" ;;
