@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/local/tei_local_stats.h"
+
 const char *te_version(void)
 {
 	return TEI_VERSION;

@@ -4,6 +4,7 @@
  * attacks by the agent.
  */
 #include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -475,6 +476,154 @@ static void test_remove_during_a_storm(void)
 	free(before);
 }
 
+/* Copy threads wait in this hook; the thread of the test does not. */
+struct agent_gate {
+	pthread_t test;
+	sem_t inside, go;
+};
+
+static void agent_gate_hook(void *arg)
+{
+	struct agent_gate *g = arg;
+
+	if (pthread_equal(pthread_self(), g->test))
+		return;
+	sem_post(&g->inside);
+	while (sem_wait(&g->go))
+		;
+}
+
+/* Keeps both copy threads in the hook, with one copy inside this process each,
+ * so only tei_local_progress copies. */
+static void agent_gate_close(struct agent_fixture *f, struct agent_gate *g,
+			     struct test_op held[2])
+{
+	int i;
+
+	g->test = pthread_self();
+	sem_init(&g->inside, 0, 0);
+	sem_init(&g->go, 0, 0);
+	f->ctx->before_copy = agent_gate_hook;
+	f->ctx->before_copy_arg = g;
+	for (i = 0; i < 2; i++) {
+		test_op_init(&held[i], NULL, TEI_LOCAL_WRITE, f->mem,
+			     test_addr(f->mem), 1);
+		CU_ASSERT_FATAL(!tei_local_submit(f->ctx, &held[i].op));
+		while (sem_wait(&g->inside))
+			;
+	}
+}
+
+static void agent_gate_open(struct agent_fixture *f, struct agent_gate *g,
+			    struct test_op held[2])
+{
+	int i;
+
+	sem_post(&g->go);
+	sem_post(&g->go);
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT(!test_op_wait(&held[i]));
+		tei_local_cancel(f->ctx, &held[i].op);
+		test_op_fini(&held[i]);
+	}
+	f->ctx->before_copy = NULL;
+}
+
+/* The target unregisters its memory and registers it again. */
+static void agent_renew(struct agent_fixture *f)
+{
+	CU_ASSERT(!agent_ask_int(f, "remove"));
+	CU_ASSERT(!agent_ask_int(f, "add"));
+}
+
+/* A request that has several pieces must not be COMPLETED if they are in two
+ * registrations. */
+static void test_law1_pieces_are_in_one_registration(void)
+{
+	struct test_op held[2], t;
+	struct agent_fixture f;
+	struct agent_gate g;
+	int i;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	for (i = 0; i < 2; i++) {
+		agent_gate_close(&f, &g, held);
+		test_op_init(&t, f.peer, i ? TEI_LOCAL_READ : TEI_LOCAL_WRITE,
+			     f.mem, f.remote, AGENT_MEM);
+		CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &t.op));
+		CU_ASSERT(tei_local_progress(f.ctx));
+		CU_ASSERT(t.op.moved == TEI_LOCAL_PIECE && !t.calls);
+		agent_renew(&f);
+		while (tei_local_progress(f.ctx))
+			;
+		CU_ASSERT(test_op_wait(&t) == TEI_ERR_NOT_REGISTERED);
+		CU_ASSERT(t.bytes == TEI_LOCAL_PIECE);
+		CU_ASSERT(strstr(t.err.text, "registered again") != NULL);
+		agent_gate_open(&f, &g, held);
+		tei_local_cancel(f.ctx, &t.op);
+		test_op_fini(&t);
+		CU_ASSERT(!test_run_op(f.ctx, f.peer, TEI_LOCAL_WRITE, f.mem,
+				       f.remote, AGENT_MEM));
+	}
+	agent_teardown(&f);
+}
+
+/* Copies two blocks as a run, then one of them alone, with this serial number.
+ * Returns true if they were copied, and false if all of them were refused. */
+static bool agent_copy_serial(struct agent_fixture *f,
+			      struct tei_local_peer *peer, uint64_t remote,
+			      uint64_t serial)
+{
+	struct tei_local_op op[2] = { { 0 } }, *list[2] = { &op[0], &op[1] };
+	size_t i, run;
+	int code;
+
+	for (i = 0; i < 2; i++)
+		op[i] = (struct tei_local_op){ .peer = peer,
+					       .opcode = TEI_LOCAL_WRITE,
+					       .local = f->mem + i * 8192,
+					       .registered = test_mapped,
+					       .remote = remote + i * 8192,
+					       .length = 4096,
+					       .serial = serial };
+	run = peer ? tei_local_copy_run(f->ctx, list, 2) : 2;
+	code = tei_local_copy_op(f->ctx, &op[1], NULL);
+	CU_ASSERT(!code || code == TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(!peer || run == (code ? 0 : 2));
+	return !code;
+}
+
+static void test_serial_changes_with_the_registration(void)
+{
+	uint64_t was, now, own;
+	struct agent_fixture f;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	was = tei_local_serial(f.ctx, f.peer, f.remote + 1, 8, true);
+	CU_ASSERT(was != 0);
+	CU_ASSERT(tei_local_serial(f.ctx, f.peer, f.remote, AGENT_MEM, false) ==
+		  was);
+	CU_ASSERT(!tei_local_serial(f.ctx, f.peer, f.remote, AGENT_MEM + 1,
+				    false));
+	CU_ASSERT(agent_copy_serial(&f, f.peer, f.remote, was));
+	CU_ASSERT(agent_copy_serial(&f, f.peer, f.remote, 0));
+	agent_renew(&f);
+	now = tei_local_serial(f.ctx, f.peer, f.remote, AGENT_MEM, true);
+	CU_ASSERT(now && now != was);
+	CU_ASSERT(!agent_copy_serial(&f, f.peer, f.remote, was));
+	CU_ASSERT(agent_copy_serial(&f, f.peer, f.remote, now));
+	/* memory of this process */
+	own = tei_local_serial(f.ctx, NULL, test_addr(f.mem), AGENT_MEM, true);
+	CU_ASSERT(own && agent_copy_serial(&f, NULL, test_addr(f.mem), own));
+	CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
+					   tei_now_ns() + TEST_WAIT_NS));
+	CU_ASSERT(!tei_local_serial(f.ctx, NULL, test_addr(f.mem), 1, false));
+	CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, AGENT_MEM,
+					TEI_LOCAL_REMOTE));
+	CU_ASSERT(!agent_copy_serial(&f, NULL, test_addr(f.mem), own));
+	agent_teardown(&f);
+}
+
 static void test_overwritten_magic_is_survived(void)
 {
 	struct agent_fixture f;
@@ -512,6 +661,10 @@ const struct tei_test_case local_agent_cases[] = {
 	{ "remove_outlives_a_dead_initiator",
 	  test_remove_outlives_a_dead_initiator },
 	{ "remove_during_a_storm", test_remove_during_a_storm },
+	{ "law1_pieces_are_in_one_registration",
+	  test_law1_pieces_are_in_one_registration },
+	{ "serial_changes_with_the_registration",
+	  test_serial_changes_with_the_registration },
 	{ "overwritten_magic_is_survived", test_overwritten_magic_is_survived },
 	{ NULL, NULL },
 };
@@ -550,6 +703,8 @@ AGENT_MAPPED(test_stopped_target_takes_bytes)
 AGENT_MAPPED(test_remove_waits_for_a_stopped_initiator)
 AGENT_MAPPED(test_remove_outlives_a_dead_initiator)
 AGENT_MAPPED(test_remove_during_a_storm)
+AGENT_MAPPED(test_law1_pieces_are_in_one_registration)
+AGENT_MAPPED(test_serial_changes_with_the_registration)
 AGENT_MAPPED(test_overwritten_magic_is_survived)
 
 const struct tei_test_case local_agent_mapped_cases[] = {
@@ -575,6 +730,10 @@ const struct tei_test_case local_agent_mapped_cases[] = {
 	{ "mapped_remove_outlives_a_dead_initiator",
 	  mapped_test_remove_outlives_a_dead_initiator },
 	{ "mapped_remove_during_a_storm", mapped_test_remove_during_a_storm },
+	{ "law1_mapped_pieces_are_in_one_registration",
+	  mapped_test_law1_pieces_are_in_one_registration },
+	{ "mapped_serial_changes_with_the_registration",
+	  mapped_test_serial_changes_with_the_registration },
 	{ "mapped_overwritten_magic_is_survived",
 	  mapped_test_overwritten_magic_is_survived },
 	{ NULL, NULL },

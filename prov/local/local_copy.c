@@ -233,8 +233,24 @@ static bool copy_covered(const struct local_piece *p, bool write)
 						   write ? LOCAL_WRITABLE : 0);
 }
 
+/* Returns true if the target range is registered, with the serial number that
+ * the operation requires. */
+static bool copy_allowed(const struct local_piece *p)
+{
+	uint64_t serial = tei_local_serial(p->ctx, p->peer, p->remote,
+					   p->length, copy_writes(p));
+
+	return serial && (!p->serial || serial == p->serial);
+}
+
 static int copy_refused(const struct local_piece *p, struct tei_err *err)
 {
+	if (copy_covered(p, copy_writes(p)))
+		return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, p->peer,
+				  0,
+				  "%#llx, %llu bytes: unregistered and registered again during the request",
+				  (unsigned long long)p->remote,
+				  (unsigned long long)p->length);
 	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, p->peer, 0,
 			  "%#llx, %llu bytes: %s",
 			  (unsigned long long)p->remote,
@@ -251,7 +267,7 @@ static int copy_refused(const struct local_piece *p, struct tei_err *err)
 static int copy_check(struct local_piece *p, struct tei_err *err)
 {
 	enum tei_local_reason reason = local_peer_check(p->peer);
-	bool covered = copy_covered(p, copy_writes(p));
+	bool covered = copy_allowed(p);
 
 	if (reason == TEI_LOCAL_OK && covered)
 		return 0;
@@ -356,7 +372,7 @@ static int copy_guarded(struct local_piece *p, bool registered,
 			struct local_slot *guard, struct tei_err *err)
 {
 	bool local = !registered || copy_local_covered(p, !copy_writes(p));
-	bool covered = p->peer || copy_covered(p, copy_writes(p));
+	bool covered = p->peer || copy_allowed(p);
 	int code = 0;
 
 	if (local && covered)
@@ -378,6 +394,7 @@ int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 								    : NULL,
 				 .remote = op->remote,
 				 .length = op->length,
+				 .serial = op->serial,
 				 .registered = op->registered };
 	struct local_reach reach = local_reach(op);
 	uint64_t base[2] = { reach.local, p.peer ? 0 : reach.far };

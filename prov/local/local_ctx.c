@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "prov/local/local_int.h"
+#include "prov/local/tei_local_stats.h"
 #include "util/clock.h"
 #include "util/settings.h"
 

@@ -126,6 +126,7 @@ struct tei_local {
 			  * yet */
 	bool unpublished;
 	uint64_t generation;
+	uint64_t serial; /* serial number of the latest registration */
 	struct tei_list live;	/* list of tei_local_op.live_node */
 	struct tei_list queue;	/* list of tei_local_op.queue_node */
 	struct tei_list ending; /* list of local_ending.node */
@@ -245,6 +246,8 @@ struct local_piece {
 	char *local;
 	uint64_t remote;
 	uint64_t length;
+	uint64_t serial;	 /* serial number that the registration of the
+				  * target must have; 0: any */
 	bool registered;	 /* the local range is in a region */
 	struct local_slot *slot; /* copy slot at the peer; set by
 				  * local_piece_enter */

@@ -254,6 +254,18 @@ bool tei_local_peer_maps(const struct tei_local_peer *peer)
 	return peer->view && local_view_possible(peer);
 }
 
+uint64_t tei_local_serial(struct tei_local *ctx,
+			  const struct tei_local_peer *peer, uint64_t addr,
+			  uint64_t len, bool write)
+{
+	struct local_shared_table *table = peer ? peer->shared_table : NULL;
+
+	return local_shared_table_serial(
+		table ? table : ctx->own, addr, len,
+		(table && !peer->self ? LOCAL_ACCESSIBLE : 0) |
+			(write ? LOCAL_WRITABLE : 0));
+}
+
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
 			   uint64_t len, bool write)
 {

@@ -38,6 +38,7 @@ static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
 		*other = *next;
 		return TEI_ERR_OVERLAP;
 	}
+	r.serial = ++ctx->serial;
 	local_memory_locate(ctx, &r);
 	rc = local_table_insert(&ctx->table, at, &r);
 	if (rc)
@@ -345,8 +346,10 @@ static bool region_leaving(struct tei_local *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
+/* Returns true if the range is in one region, which the operation may access. If
+ * serial is not 0, this region must have this serial number. */
 static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end,
-			 bool write) TEI_REQUIRES(ctx->lock)
+			 bool write, uint64_t serial) TEI_REQUIRES(ctx->lock)
 {
 	const struct local_region *r;
 
@@ -355,6 +358,7 @@ static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end,
 	r = local_table_get(&ctx->table, local_table_seek(
 			&ctx->table, base == end && base ? base - 1 : base));
 	return r && r->base <= base && end <= r->end && !r->removing &&
+	       (!serial || r->serial == serial) &&
 	       !(write && r->access & TEI_LOCAL_READ_ONLY);
 }
 
@@ -366,12 +370,12 @@ bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 		return false;
 	if (op->registered &&
 	    !region_holds(ctx, local, local + op->length,
-			  op->opcode == TEI_LOCAL_READ))
+			  op->opcode == TEI_LOCAL_READ, 0))
 		return false;
 	if (op->peer && op->peer->shared_table)
 		return true;
 	return region_holds(ctx, op->remote, op->remote + op->length,
-			    op->opcode == TEI_LOCAL_WRITE);
+			    op->opcode == TEI_LOCAL_WRITE, op->serial);
 }
 
 void local_regions_clear(struct tei_local *ctx)

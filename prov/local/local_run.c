@@ -211,6 +211,21 @@ static void run_count(const struct local_run *run, size_t done)
 				  bytes, memory_order_relaxed);
 }
 
+/* Returns true if the run may access the target, and the registration of the
+ * target has the serial number that each operation requires. */
+static bool run_allowed(const struct local_run *run)
+{
+	uint64_t serial = tei_local_serial(run->ctx, run->peer, run->base,
+					   run->end - run->base, run->write);
+	size_t i;
+
+	for (i = 0; i < run->n; i++) {
+		if (run->op[i]->serial && run->op[i]->serial != serial)
+			return false;
+	}
+	return serial;
+}
+
 /* Checks the peer, and copies the run. Returns the number of operations that are
  * complete. */
 static size_t run_copy(const struct local_run *run)
@@ -223,9 +238,7 @@ static size_t run_copy(const struct local_run *run)
 				end);
 	if (!slot)
 		return 0;
-	if (local_peer_check(run->peer) == TEI_LOCAL_OK &&
-	    tei_local_peer_covers(run->peer, run->base, run->end - run->base,
-				  run->write)) {
+	if (local_peer_check(run->peer) == TEI_LOCAL_OK && run_allowed(run)) {
 		if (run->ctx->before_copy)
 			run->ctx->before_copy(run->ctx->before_copy_arg);
 		done = run_move(run);

@@ -164,7 +164,8 @@ static uint64_t shared_table_flags(const struct local_region *r)
 {
 	return (r->access & TEI_LOCAL_REMOTE ? LOCAL_ACCESSIBLE : 0) |
 	       (r->access & TEI_LOCAL_READ_ONLY ? 0 : LOCAL_WRITABLE) |
-	       (uint64_t)r->file << LOCAL_FILE_SHIFT;
+	       (uint64_t)r->file << LOCAL_FILE_SHIFT |
+	       r->serial << LOCAL_SERIAL_SHIFT;
 }
 
 /* ---- tables ------------------------------------------------------------ */
@@ -304,6 +305,18 @@ bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
 
 	return addr <= UINT64_MAX - len && shared_table_find(b, addr, &r) &&
 	       addr + len <= r.end && (r.flags & flags) == flags;
+}
+
+uint64_t local_shared_table_serial(struct local_shared_table *b, uint64_t addr,
+				   uint64_t len, uint64_t flags)
+{
+	struct shared_table_region r;
+
+	return addr <= UINT64_MAX - len && shared_table_find(b, addr, &r) &&
+			       addr + len <= r.end &&
+			       (r.flags & flags) == flags ?
+		       r.flags >> LOCAL_SERIAL_SHIFT :
+		       0;
 }
 
 bool local_shared_table_place(struct local_shared_table *b, uint64_t addr,

@@ -18,7 +18,7 @@
 
 #define LOCAL_MAGIC	UINT64_C(0x314b4f4f434c454d)	/* first word of a
 							 * registration table */
-#define LOCAL_VERSION	4u
+#define LOCAL_VERSION	5u
 #define LOCAL_SLOTS	256u
 #define LOCAL_BLOCK	64u		/* maximum number of regions per
 					 * block */
@@ -33,6 +33,9 @@
  * 0 if peers cannot map the region. */
 #define LOCAL_FILE_SHIFT 8
 #define LOCAL_FILE_MASK	 (UINT64_C(0xff) << LOCAL_FILE_SHIFT)
+/* Position of the serial number of the registration in the flags. The number
+ * has 48 bits and is not 0. Each registration of a context gets a new one. */
+#define LOCAL_SERIAL_SHIFT 16
 /* Files of mappable memory, one per page size (local_memory.c). */
 #define LOCAL_FILES	3u
 /* Size of each of these files, bytes. The files are sparse. */
@@ -53,9 +56,8 @@ struct local_slot {
 struct local_entry {
 	_Atomic uint64_t base;
 	_Atomic uint64_t end;
-	_Atomic uint64_t flags; /* LOCAL_ACCESSIBLE,
-				 * LOCAL_WRITABLE and the
-				 * number of the file */
+	_Atomic uint64_t flags; /* LOCAL_ACCESSIBLE, LOCAL_WRITABLE, the number
+				 * of the file, the serial number */
 	_Atomic uint64_t offset; /* offset of base in the file, bytes */
 };
 
@@ -130,6 +132,7 @@ struct local_region {
 	uint64_t base;
 	uint64_t end;
 	uint64_t offset;		/* offset of base in the file, bytes */
+	uint64_t serial;		/* number of the registration */
 	uint32_t access;		/* TEI_LOCAL_REMOTE and
 					 * TEI_LOCAL_READ_ONLY */
 	uint32_t file;			/* number of the file plus 1, or 0 */
@@ -259,10 +262,13 @@ void local_shared_table_publish(struct local_shared_table *b,
 
 /*
  * Returns true if one published region that has all of the flags holds the
- * range.
+ * range. local_shared_table_serial returns the serial number of this region, or
+ * 0 if there is none.
  */
 bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
 			       uint64_t len, uint64_t flags);
+uint64_t local_shared_table_serial(struct local_shared_table *b, uint64_t addr,
+				   uint64_t len, uint64_t flags);
 
 /* The position of a range in a file of mappable memory. */
 struct local_place {

@@ -11,6 +11,7 @@
 
 #include "prov/local/local_int.h"
 #include "prov/local/tei_local_memory.h"
+#include "prov/local/tei_local_stats.h"
 #include "util/tei_test.h"
 
 #define TEST_WAIT_NS	(UINT64_C(60) * 1000000000)

@@ -497,6 +497,9 @@ static void agent_line(struct agent *g, const char *line)
 	else if (!strcmp(word, "mapped"))
 		tei_local_stats(g->ctx, &c),
 			agent_answer(g, "%llu", (unsigned long long)c.mapped);
+	else if (!strcmp(word, "add"))
+		agent_answer(g, "%d", tei_local_region_add(g->ctx, g->mem,
+				g->len, TEI_LOCAL_REMOTE));
 	else if (!strcmp(word, "remove"))
 		agent_answer(g, "%d", tei_local_region_remove(g->ctx, g->mem, 0,
 				tei_now_ns() + TEST_WAIT_NS));

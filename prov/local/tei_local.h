@@ -236,6 +236,18 @@ bool tei_local_peer_maps(const struct tei_local_peer *peer);
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
 			   uint64_t len, bool write);
 
+/*
+ * Returns the serial number of the registration at the peer that contains all
+ * of [addr, addr + len), or 0 if this process may not read it, or may not write
+ * it if write is true. If peer is NULL, the range is in the regions of ctx. If
+ * memory is unregistered and registered again, the serial number is another
+ * one. With tei_local_op.serial, the caller ensures that several operations
+ * access the same registration.
+ */
+uint64_t tei_local_serial(struct tei_local *ctx,
+			  const struct tei_local_peer *peer, uint64_t addr,
+			  uint64_t len, bool write);
+
 /* ---- operations ------------------------------------------------------- */
 
 enum tei_local_opcode {
@@ -276,6 +288,9 @@ struct tei_local_op {
 	uint64_t remote;		/* address in the target's memory */
 	uint64_t length;		/* an operation of length 0 is checked
 					 * and completed at once */
+	uint64_t serial;		/* serial number that the registration
+					 * of the target range must have; 0:
+					 * any */
 	tei_local_done_fn done;
 	struct tei_err *err; /* error record to fill before done is called if
 			      * the operation fails, or NULL */
@@ -287,6 +302,8 @@ struct tei_local_op {
 					 * operations */
 	struct tei_list queue_node;	/* in the queue while pieces remain to
 					 * start */
+	uint64_t pinned;		/* serial number that is required for
+					 * each piece; 0: any */
 	uint64_t next;			/* offset of the next piece */
 	uint64_t moved;			/* bytes copied */
 	uint64_t stalled_ns;		/* time since which the operation has
@@ -316,7 +333,7 @@ struct tei_local_op {
  * TEI_ERR_MEMORY, or TEI_ERR_CONTEXT (forked child, or the context is closing).
  *
  * Codes of done: TEI_ERR_NOT_REGISTERED (range not registered at the target, or
- * no longer), TEI_ERR_CONTEXT (the peer has ended or its memory is unmapped),
+ * no longer, or registered again since the first piece), TEI_ERR_CONTEXT (the peer has ended or its memory is unmapped),
  * TEI_ERR_INVALID (local memory is unmapped; only in a kernel copy),
  * TEI_ERR_TOO_MANY (no free copy slot at the target for slice_timeout_s). A
  * caller that sets no err finds the error record in op->why during done, or in
@@ -375,25 +392,5 @@ size_t tei_local_copy_run(struct tei_local *ctx,
  * once if no piece can be started. This saves the switch to a copy thread and
  * adds the caller's core to the copying. */
 bool tei_local_progress(struct tei_local *ctx);
-
-/* ---- numbers ---------------------------------------------------------- */
-
-/*
- * Counters since tei_local_init. Each counter is exact, but the counters are
- * not read at the same moment.
- */
-struct tei_local_counters {
-	uint64_t tx_bytes;	/* bytes copied by writes */
-	uint64_t rx_bytes;	/* bytes copied by reads */
-	uint64_t pieces;	/* number of pieces copied */
-	uint64_t errors;	/* number of pieces that failed */
-	uint64_t queued_bytes;	/* bytes of operations whose copy has not
-				 * started */
-	uint64_t mapped;	/* number of pieces copied by mapping memory */
-	uint32_t threads;	/* number of copy threads started */
-	uint32_t regions;
-};
-
-void tei_local_stats(struct tei_local *ctx, struct tei_local_counters *out);
 
 #endif /* TEI_PROV_LOCAL_H */
