@@ -10,10 +10,37 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
+#include "util/clock.h"
 
 /* length of a copy that is passed to a copy thread, because it is longer than
  * TEI_LOCAL_INLINE */
 #define LOCAL_TEST_SIZE (1u << 20)
+
+/* Memory that is unregistered and registered again before the second copy on the
+ * calling thread, or NULL. */
+static void *local_renewed;
+static int local_copies; /* copies on the calling thread since it was set */
+
+int __real_tei_local_copy_op(struct tei_local *ctx,
+			     const struct tei_local_op *op,
+			     struct tei_err *err);
+int __wrap_tei_local_copy_op(struct tei_local *ctx,
+			     const struct tei_local_op *op,
+			     struct tei_err *err);
+
+int __wrap_tei_local_copy_op(struct tei_local *ctx,
+			     const struct tei_local_op *op, struct tei_err *err)
+{
+	if (local_renewed && ++local_copies == 2) {
+		CU_ASSERT(!tei_local_region_remove(
+			ctx, local_renewed, 0,
+			tei_now_ns() + 60 * TEI_NS_PER_SEC));
+		CU_ASSERT(!tei_local_region_add(ctx, local_renewed,
+						LOCAL_TEST_SIZE,
+						TEI_LOCAL_REMOTE));
+	}
+	return __real_tei_local_copy_op(ctx, op, err);
+}
 
 struct local_rig {
 	struct engine *engine;
@@ -113,6 +140,31 @@ static bool local_refused(struct local_rig *r, const struct te_request *rq,
 	good = !te_submit(r->engine, id, rq, sizeof(*rq), 1, 0) &&
 	       local_failed(r->engine, id) && local_says(r->engine, id, text);
 	return !freeBatchID(r->engine, id) && good;
+}
+
+/* A request of two ranges must not be COMPLETED if they were copied to two
+ * registrations. */
+static void test_law1_ranges_are_in_one_registration(void)
+{
+	struct local_rig r = local_open();
+	struct te_local from[2] = { { r.source, 512 }, { r.source, 512 } };
+	struct te_remote to[2] = { { (uintptr_t)r.target, 512 },
+				   { (uintptr_t)r.target + 4096, 512 } };
+	struct te_request rq = { .opcode = TE_WRITE, .target_id = LOCAL_SEGMENT,
+				 .local = from, .local_count = 2,
+				 .remote = to, .remote_count = 2 };
+	batch_id_t id = allocateBatchID(r.engine, 1);
+
+	local_copies = 0;
+	local_renewed = r.target;
+	CU_ASSERT(!te_submit(r.engine, id, &rq, sizeof(rq), 1, 0));
+	CU_ASSERT(local_copies == 2);
+	local_renewed = NULL;
+	CU_ASSERT(local_failed(r.engine, id));
+	CU_ASSERT(local_says(r.engine, id, "registered again"));
+	CU_ASSERT(r.target[511] && !r.target[4096]);
+	freeBatchID(r.engine, id);
+	local_close(&r);
 }
 
 /* Tests that the error of a copy to unregistered memory contains the address of
@@ -325,6 +377,8 @@ const struct tei_test_case local_cases[] = {
 	  test_bytes_copied_before_a_cancel_are_counted },
 	{ "atomic_to_own_segment_counts_no_rail_bytes",
 	  test_atomic_to_own_segment_counts_no_rail_bytes },
+	{ "law1_ranges_are_in_one_registration",
+	  test_law1_ranges_are_in_one_registration },
 	{ "error_of_failed_copy_names_the_memory",
 	  test_error_of_failed_copy_names_the_memory },
 	{ "small_source_unregistered_before_start_is_not_read",

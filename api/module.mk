@@ -80,4 +80,4 @@ TEST_SRCS_api = \
 UNIT_TESTS += api
 
 # engine_alloc_test.c makes single allocations fail
-LIBS_api_test = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=madvise,--wrap=tei_rail_wants
+LIBS_api_test = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=madvise,--wrap=tei_rail_wants,--wrap=tei_local_copy_op

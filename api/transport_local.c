@@ -453,6 +453,23 @@ static void group_start_here(struct engine *e, struct local_group *g,
 	}
 }
 
+/* Requires for each copy the present registration of its target range, so that
+ * the request fails if the target unregisters the memory between two copies and
+ * registers it again. A copy whose range is not registered now is refused. */
+static void group_pin(struct engine *e, struct local_group *g)
+{
+	struct tei_local_op *op;
+	uint64_t serial;
+
+	for (op = g->op; op < g->op + g->n; op++) {
+		serial = tei_local_serial(e->local, op->peer, op->remote,
+					  op->length,
+					  op->opcode == TEI_LOCAL_WRITE);
+		/* no registration has the number UINT64_MAX */
+		op->serial = serial ? serial : UINT64_MAX;
+	}
+}
+
 static void group_start(struct engine *e, struct engine_task *t)
 {
 	struct local_group *g = local_task(t)->u.group;
@@ -461,6 +478,7 @@ static void group_start(struct engine *e, struct engine_task *t)
 	uint32_t i, k, n = g->n;
 
 	local_hold(local_task(t)->process);
+	group_pin(e, g);
 	__atomic_store_n(&g->left, n + 1, __ATOMIC_RELAXED);
 	for (i = 0; i < n && !here; i++)
 		group_start_one(e, g, &g->op[i], false);
