@@ -20,9 +20,9 @@
  * - the processor time of host 0 per second of virtual time while it is idle;
  * - the longest event of host 0, in processor time, after a cable of host 0 was
  *   pulled, and after it was plugged in again: for so long the progress thread
- *   computed without a pause. The cable is pulled several times, and the smallest
- *   result counts, because on a busy machine, or in a virtual machine that has to
- *   wait for its processor, single events take longer than they need.
+ *   computed without a pause. The cable is pulled several times, and the longest
+ *   event of all counts. On a busy machine, or in a virtual machine that waits for
+ *   its processor, single events take longer than they need.
  *
  * The program fails if a limit for memory or events is exceeded. With the word
  * "times" it also fails if a time exceeds its limit. All times are processor
@@ -358,19 +358,18 @@ static double scale_write_cost(uint32_t n, double *events)
 }
 
 /* Pulls a cable of host 0 and plugs it in again. Stores the longest events in
- * row->down_s and row->up_s, if they are shorter than the ones before. first:
- * there are none before. */
-static void scale_pull(struct scale_row *row, bool first)
+ * row->down_s and row->up_s, if they are longer than the ones before. */
+static void scale_pull(struct scale_row *row)
 {
 	const struct sim_net_nic cable = { 0, 1 };
 
 	sim_net_nic_link(cable, false);
 	scale_run(NULL, NULL, SCALE_IDLE_NS / 2);
-	if (first || scale.longest_s < row->down_s)
+	if (scale.longest_s > row->down_s)
 		row->down_s = scale.longest_s;
 	sim_net_nic_link(cable, true);
 	scale_run(NULL, NULL, SCALE_IDLE_NS / 2);
-	if (first || scale.longest_s < row->up_s)
+	if (scale.longest_s > row->up_s)
 		row->up_s = scale.longest_s;
 }
 
@@ -398,7 +397,7 @@ static void scale_measure(struct scale_row *row, uint64_t base)
 	row->spread_s = scale_write_cost(
 		row->peers < SCALE_SPREAD ? row->peers : SCALE_SPREAD, &events);
 	for (i = 0; i < SCALE_PULLS; i++)
-		scale_pull(row, i == 0);
+		scale_pull(row);
 }
 
 /* If the value exceeds its limit, prints a line and returns 1. Otherwise
