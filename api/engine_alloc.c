@@ -341,10 +341,9 @@ static bool alloc_is_thp(const void *addr)
 }
 
 /*
- * Makes the bound, shared memory consist of transparent huge pages, which the
- * kernel does on request only. The kernel turns 2 MiB into a huge page if at
- * least one of its pages exists. Returns 0, or an errno if it refuses the first
- * one.
+ * Replaces the pages of the shared memory by transparent huge pages with
+ * MADV_COLLAPSE, 2 MiB at a time, after allocating one page of each 2 MiB.
+ * Returns 0, or an errno if the first 2 MiB fail; later failures are ignored.
  */
 static int alloc_collapse(struct engine_alloc *a)
 {
@@ -384,9 +383,10 @@ static int alloc_map_pages(struct engine *e, struct engine_alloc *a,
 	if (!ret)
 		return 0;
 	TEI_LOG_LIMITED(&e->memory.alloc_limit, TEI_LOG_INFO, "engine",
-			"te_alloc: %llu bytes: no huge pages in memory that other processes of this host map, %s: %s (write advise to " ALLOC_SHMEM ", or raise vm.nr_hugepages)",
+			"te_alloc: %llu bytes: no huge pages in shared memory, so %s: %s (write advise to " ALLOC_SHMEM ", or raise vm.nr_hugepages)",
 			(unsigned long long)a->length,
-			nic ? "so they cannot map it" : "but small pages",
+			nic ? "other processes of this host cannot map this memory" :
+			      "it has small pages",
 			strerror(ret));
 	if (!nic)
 		return 0;

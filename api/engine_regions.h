@@ -167,7 +167,8 @@ struct engine_memory {
 					* nested_cap elements */
 	uint32_t nested_n, nested_cap;
 	struct engine_alloc *allocs;
-	struct tei_log_limit alloc_limit; /* limit for the lines of te_alloc */
+	struct tei_log_limit alloc_limit; /* rate limit of te_alloc's
+					   * log lines */
 };
 
 #endif /* TEI_API_ENGINE_REGIONS_H */

@@ -453,10 +453,10 @@ static void group_start_here(struct engine *e, struct local_group *g,
 	}
 }
 
-/* Requires for each copy the present registration of its target range, so that
- * the request fails if the target unregisters the memory between two copies and
- * registers it again. A copy whose range is not registered now is refused. */
-static void group_pin(struct engine *e, struct local_group *g)
+/* Stores in each copy the serial number of the present registration of its target
+ * range. A copy fails if the target has since unregistered that memory, even if
+ * it was registered again. A copy whose range is not registered now is refused. */
+static void group_set_serials(struct engine *e, struct local_group *g)
 {
 	struct tei_local_op *op;
 	uint64_t serial;
@@ -478,7 +478,7 @@ static void group_start(struct engine *e, struct engine_task *t)
 	uint32_t i, k, n = g->n;
 
 	local_hold(local_task(t)->process);
-	group_pin(e, g);
+	group_set_serials(e, g);
 	__atomic_store_n(&g->left, n + 1, __ATOMIC_RELAXED);
 	for (i = 0; i < n && !here; i++)
 		group_start_one(e, g, &g->op[i], false);

@@ -62,7 +62,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT_UNUSED("MC_MTU", rails.mtu, 256, 65536, "4096", "bytes",
 			"the provider negotiates the MTU"),
 	ROW_UINT("MC_WORKERS_PER_CTX", sched.progress_threads, 0, 16, "0", "",
-		 "most progress threads of an engine; 0: the number of rails, at "
+		 "largest number of progress threads of an engine; 0: the number of rails, at "
 		 "most a quarter of the CPUs, and at most 8"),
 	ROW_UINT("MC_SLICE_SIZE", sched.slice_size, 4096, 67108864, "65536",
 		 "bytes", "smallest slice of a large request"),

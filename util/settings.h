@@ -91,9 +91,9 @@ struct tei_settings_sched {
 	uint32_t spin_us;		/* MOONRAIL_SPIN_US: how long the
 					 * progress thread spins after activity,
 					 * us */
-	uint32_t progress_threads;	/* MC_WORKERS_PER_CTX: most progress
-					 * threads; 0: the numbers of rails and
-					 * CPUs decide */
+	uint32_t progress_threads;	/* MC_WORKERS_PER_CTX: largest number
+					 * of progress threads; 0: the numbers
+					 * of rails and CPUs decide */
 	char progress_cpus[256];	/* MOONRAIL_PROGRESS_CPUS: CPUs of the
 					 * progress threads */
 };

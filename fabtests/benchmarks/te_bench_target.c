@@ -74,8 +74,8 @@ static int target_fill(transfer_engine_t engine,
 }
 
 /* Registers the memory that peers access. With --alloc, or if --target_location
- * is a GPU, that is new memory of te_alloc with the same content as `memory`,
- * which is freed when the engine is destroyed. Otherwise it is `memory` itself.
+ * is a GPU, te_alloc provides new memory, which gets the content of `memory` and
+ * is freed when the engine is destroyed. Otherwise `memory` itself is registered.
  * Returns 0 or an error code. */
 static int target_register(transfer_engine_t engine,
 			   const struct bench_opts *opts,

@@ -95,10 +95,10 @@ wanted()
 	return 1
 }
 
-# small_buffers NAME: the malloc() of a sanitizer cannot ask for huge pages, so the
-# receive buffers are made smaller instead. Messages of more than 4 KiB then take
-# libfabric's protocol for large messages, which the tests without a sanitizer do
-# not use. The tests of the provider are excluded, because tcp;ofi_rxm of libfabric
+# small_buffers NAME: in a build with a sanitizer, reduces libfabric's receive
+# buffers for the test NAME, because the malloc() of a sanitizer cannot request
+# huge pages. Messages of more than 4 KiB then take libfabric's protocol for large
+# messages, which the tests without a sanitizer do not use. The tests of the provider are excluded, because tcp;ofi_rxm of libfabric
 # 1.17 itself, with which they compare, fails some cases with smaller buffers.
 small_buffers()
 {

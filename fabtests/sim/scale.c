@@ -19,10 +19,10 @@
  *   in turn, at most 128 of them, so that all keep their connections;
  * - the processor time of host 0 per second of virtual time while it is idle;
  * - the longest event of host 0, in processor time, after a cable of host 0 was
- *   pulled, and after it was plugged in again: for so long the progress thread
- *   computed without a pause. The cable is pulled several times, and the longest
- *   event of all counts. On a busy machine, or in a virtual machine that waits for
- *   its processor, single events take longer than they need.
+ *   pulled, and after it was plugged in again: this is the time for which the
+ *   progress thread ran without a pause. The cable is pulled several times, and
+ *   the longest event of all counts. On a busy machine, or in a virtual machine
+ *   that waits for its processor, some events take longer.
  *
  * The program fails if a limit for memory or events is exceeded. With the word
  * "times" it also fails if a time exceeds its limit. All times are processor

@@ -8,8 +8,8 @@
 
 /*
  * Pending events are in a pairing heap, which is ordered by time and then by
- * sequence number. With this kind of heap, events that are added and run while
- * thousands of later ones wait cost no more than they do without these.
+ * sequence number. With this kind of heap, adding and running an event costs the
+ * same whether or not thousands of later events are pending.
  *
  * A table, `slots`, finds the event of an id: the low half of an id is the
  * index in this table, the high half is the generation of the entry. The

@@ -314,11 +314,11 @@ struct local_view_run {
 
 /*
  * Copies between local memory and memory of the peer that can be mapped; maps
- * it if necessary. Returns the number of operations that are complete; nothing
- * of the other ones was copied. The caller has armed a copy slot of the peer
+ * it if necessary. Returns the number of operations that are complete, and
+ * copies no byte of the other ones. The caller has armed a copy slot of the peer
  * that covers all target ranges, and has then found the ranges registered and
- * the peer unchanged. Local memory must be mapped: an access to unmapped memory
- * is not an error code.
+ * the peer unchanged. The local ranges must be accessible: an invalid local
+ * address raises SIGSEGV and is not reported as an error.
  */
 size_t local_view_copy(const struct local_view_run *run);
 
@@ -349,7 +349,8 @@ void local_pool_join(struct tei_local *ctx);
 /*
  * Returns true if the process still runs the program that created the shared
  * registration table. Makes no system call. If the result is false, the caller
- * queries the kernel: no thread of the process may hold the word.
+ * must query the kernel, because the process may live although no thread of it
+ * holds the word.
  */
 static inline bool local_peer_holds(const struct tei_local_peer *peer)
 {

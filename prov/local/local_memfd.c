@@ -69,8 +69,8 @@ static enum tei_local_reason memfd_reason(int err)
 	}
 }
 
-/* Returns TEI_LOCAL_OK for a file that is as expected and can neither block nor
- * have side effects. */
+/* Returns TEI_LOCAL_OK for a file that has the expected properties, so that
+ * opening and accessing it neither blocks nor has side effects. */
 static enum tei_local_reason memfd_check(int fd,
 					 const struct local_memfd_want *want)
 {

@@ -45,7 +45,8 @@ void local_memory_init(struct tei_local *ctx)
 		ctx->memory.fd[i] = -1;
 }
 
-/* Returns the number of the file for a page size, or LOCAL_FILES. */
+/* Returns the number of the file for a page size, or LOCAL_FILES if no file has
+ * pages of that size. */
 static uint32_t memory_file(uint64_t page)
 {
 	if (page == MEMORY_2M)
@@ -115,7 +116,7 @@ static bool memory_room(struct local_memory *m)
 }
 
 /* Adds an extent, whose place in the file is not used yet. Returns false if
- * memory or the file has no room. */
+ * no memory could be allocated or the file is full. */
 static bool memory_add(struct local_memory *m, uint32_t file, uint64_t base,
 		       uint64_t len, struct local_extent *out)
 {

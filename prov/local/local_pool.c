@@ -175,7 +175,7 @@ static struct local_piece pool_cut(struct tei_local *ctx,
 		.local = (char *)op->local + op->next,
 		.remote = op->remote + op->next,
 		.length = pool_piece_length(ctx, op),
-		.serial = op->pinned,
+		.serial = op->required,
 		.registered = op->registered,
 	};
 }
@@ -440,23 +440,24 @@ static void pool_add(struct tei_local *ctx, struct tei_local_op *op)
 
 /*
  * Checks the whole range of an operation that will have several pieces, so that
- * no piece is copied if another would be refused, and requires the present
- * registration for each piece: the target may unregister the memory between two
- * pieces and register it again. A single piece is checked when it is copied.
+ * no piece is copied if another would be refused, and stores the serial number of
+ * the present registration in the operation. A later piece fails if the target
+ * has since unregistered the memory, even if it was registered again. A single
+ * piece is checked when it is copied.
  */
-static bool pool_pin(struct tei_local *ctx, struct tei_local_op *op)
+static bool pool_set_serial(struct tei_local *ctx, struct tei_local_op *op)
 {
 	const struct tei_local_peer *peer = op->peer;
 	uint64_t serial;
 
-	op->pinned = op->serial;
+	op->required = op->serial;
 	if (!peer || !peer->shared_table || op->length <= LOCAL_CUT_MIN)
 		return true;
 	serial = tei_local_serial(ctx, peer, op->remote, op->length,
 				  op->opcode == TEI_LOCAL_WRITE);
-	if (!op->pinned)
-		op->pinned = serial;
-	return serial && serial == op->pinned;
+	if (!op->required)
+		op->required = serial;
+	return serial && serial == op->required;
 }
 
 static int pool_submit(struct tei_local *ctx, struct tei_local_op *op)
@@ -466,7 +467,7 @@ static int pool_submit(struct tei_local *ctx, struct tei_local_op *op)
 
 	if (ctx->stopping)
 		return TEI_ERR_CONTEXT;
-	if (!local_regions_allow(ctx, op) || !pool_pin(ctx, op))
+	if (!local_regions_allow(ctx, op) || !pool_set_serial(ctx, op))
 		return TEI_ERR_NOT_REGISTERED;
 	rc = pool_staff(ctx);
 	if (rc)

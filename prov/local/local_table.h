@@ -76,9 +76,10 @@ struct local_head {
 	_Atomic uint64_t generation;	/* bit 0 selects the current index */
 	_Atomic uint64_t count[2];	/* number of entries in each index */
 	struct local_file files[LOCAL_FILES];
-	/* Robust futex word that a thread of the owner holds as long as it
-	 * runs: its thread id. The kernel sets FUTEX_OWNER_DIED when the
-	 * process ends or calls exec. 0 if there is no such thread. */
+	/* Robust futex word: id of the watch thread of the process that created
+	 * the table. The thread holds the word while it runs; 0 if no thread
+	 * holds it. The kernel sets FUTEX_OWNER_DIED when the process ends or
+	 * calls exec. */
 	_Atomic uint32_t holder;
 	uint32_t spare;
 };

@@ -16,12 +16,14 @@
  * stay in a window. The file is sealed, so no access is beyond its end. Pages
  * from a pool of huge pages are mapped without a reservation: the peer's
  * mapping holds it. A peer that removes such pages while they are registered
- * can end this process with SIGBUS if the pool is empty. Only processes of the
- * same user are mapped, which can also send this process any other signal.
+ * can end this process with SIGBUS if the pool is empty. Therefore only memory
+ * of processes of the same user is mapped; such a process could send SIGBUS
+ * with kill, too.
  *
- * A window is inaccessible at first. Only granules in which a copy was made are
- * accessible. Otherwise mlockall of this process would allocate pages for all
- * of the window, most of which has none.
+ * A window is inaccessible at first. When a copy uses a region, view_add makes
+ * the granules (units of 2 MiB) of this region accessible. If the whole window
+ * were accessible, mlockall of this process would allocate pages for the parts
+ * that contain no memory.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -292,7 +294,8 @@ static bool view_refuse(struct local_view *v, const struct tei_local_peer *peer,
 	return false;
 }
 
-/* Returns the window of the key, which is mapped if it is not yet, or NULL. */
+/* Returns the window that contains the place, and maps it if necessary. Returns
+ * NULL if that fails. */
 static struct view_window *view_window(struct local_view *v,
 				       const struct tei_local_peer *peer,
 				       const struct local_place *at)
@@ -325,7 +328,7 @@ static struct view_window *view_window(struct local_view *v,
 }
 
 /* Maps the window that holds the offset, and makes its part of the region
- * accessible, unless both was done. */
+ * accessible, if this has not been done before. */
 static bool view_add(struct local_view *v, const struct tei_local_peer *peer,
 		     const struct local_place *at) TEI_REQUIRES(v->lock)
 {
@@ -346,8 +349,8 @@ static bool view_add(struct local_view *v, const struct tei_local_peer *peer,
 	       view_refuse(v, peer, at->file);
 }
 
-/* Returns true if the file may be mapped. If the thread that unmaps it cannot
- * be started, no file of the peer may. */
+/* Returns true if the file may be mapped. If the watch thread cannot watch the
+ * peer, refuses all files of the peer and returns false. */
 static bool view_permitted(struct tei_local *ctx, struct tei_local_peer *peer,
 			   uint32_t file)
 {

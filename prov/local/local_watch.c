@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A thread that sleeps until a peer whose memory is mapped ends, and then
- * unmaps this memory. Without the thread, an idle process would keep all memory
- * of a peer that has ended.
+ * The watch thread sleeps until a process ends whose memory this process maps.
+ * Then it unmaps that memory. Without the thread, an idle process would keep
+ * all memory of a peer that has ended.
  *
  * The thread also holds a robust futex word in the shared registration table.
  * When the thread ends, because the process ends or calls exec, the kernel sets
  * FUTEX_OWNER_DIED in the word, before waitpid reports the end of the process.
  * So a peer that copies by memcpy needs no system call to see that the process
- * is still the same. The list of robust futexes, whose pointers the kernel
- * follows, is in memory of this process only.
+ * is still the same. The list of robust futexes is in private memory, so a
+ * peer that can write to the table cannot change the pointers that the kernel
+ * follows.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -44,7 +45,7 @@ static void watch_check(struct local_watch *w) TEI_REQUIRES(w->lock)
 	}
 }
 
-/* The list of robust futexes of the thread: one word. */
+/* The thread's list of robust futexes, with one entry. */
 struct watch_robust {
 	struct robust_list_head head;
 	struct robust_list node;

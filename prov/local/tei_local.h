@@ -3,9 +3,10 @@
 #define TEI_PROV_LOCAL_H
 
 /*
- * Copies within this process and between processes of this host: by memcpy, or
- * by process_vm_readv and process_vm_writev (tei_local_memory.h). The target's
- * threads take no part, so a target that is idle or stopped delays no copy.
+ * Copies within this process and between processes of this host: by memcpy
+ * (memory of another process is mapped, tei_local_memory.h), or by
+ * process_vm_readv and process_vm_writev. The target's threads are not involved,
+ * so a target that is idle or stopped delays no copy.
  *
  * Threads: every call may be made from any thread. A done callback may call
  * only tei_local_submit, tei_local_copy, tei_local_atomic and tei_local_stats.
@@ -227,8 +228,8 @@ bool tei_local_peer_ended(const struct tei_local_peer *peer);
 
 /* Returns true if the peer is this process. */
 bool tei_local_peer_is_self(const struct tei_local_peer *peer);
-/* Returns true if the peer has memory that this process can map, and has not
- * failed to map it. */
+/* Returns true if the peer has memory that this process can map, and no attempt
+ * to map it has failed. */
 bool tei_local_peer_maps(const struct tei_local_peer *peer);
 
 /* Returns true if all of [addr, addr + len) is currently registered at the peer
@@ -302,7 +303,7 @@ struct tei_local_op {
 					 * operations */
 	struct tei_list queue_node;	/* in the queue while pieces remain to
 					 * start */
-	uint64_t pinned;		/* serial number that is required for
+	uint64_t required;		/* serial number that is required for
 					 * each piece; 0: any */
 	uint64_t next;			/* offset of the next piece */
 	uint64_t moved;			/* bytes copied */

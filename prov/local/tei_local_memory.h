@@ -25,8 +25,8 @@ struct tei_local;
  * when it closes its struct tei_local_peer, and when this process ends. The
  * caller must not move, protect or replace the mapping.
  *
- * A child after fork does not inherit the memory, because it would share it
- * with this process. Returns 0 or an errno. After ENOTSUP, [addr, addr+len) is
+ * A child after fork does not inherit the memory, because the child would share
+ * the memory with this process. Returns 0 or an errno. After ENOTSUP, [addr, addr+len) is
  * unchanged: this system cannot share memory, RLIMIT_FSIZE is set, or this is a
  * forked child.
  */

@@ -66,7 +66,7 @@ static uint64_t lane_thread_load(const struct rail_lane *lane, uint64_t *last)
 	return load;
 }
 
-/* Returns the part of a period for a share in sixteenths. */
+/* Returns *share sixteenths of a period of ns nanoseconds. */
 static uint64_t lane_thread_part(uint64_t ns, const uint32_t *share)
 {
 	return ns / LANE_THREAD_PARTS *
@@ -169,7 +169,7 @@ static enum tei_loop_next lane_thread_step(void *arg, struct tei_loop_sleep *s)
 
 /* --- assigning ----------------------------------------------------------- */
 
-/* The load of a period of ns nanoseconds. */
+/* Loads of the lanes during a period of ns nanoseconds. */
 struct lane_thread_loads {
 	struct {
 		struct rail_lane *lane;
@@ -252,10 +252,11 @@ static void lane_thread_assign(struct rail_lane_thread *t,
 }
 
 /*
- * Assigns lanes if the busy lanes that one thread polls take most of its time.
- * rx, tx: whether this thread polls the rx lanes, and the tx lanes. The busiest
- * of these lanes is not assigned. Stops when the chosen lane thread would then
- * have more load than this thread has without the lane.
+ * Assigns lanes of one polling thread (the progress thread, or a caller) if its
+ * busy lanes take most of its time. rx, tx: whether that thread polls the rx
+ * lanes, and the tx lanes. The busiest of these lanes stays. Stops if the
+ * chosen lane thread would then have more load than the polling thread has
+ * before this lane is assigned.
  */
 static void lane_thread_spread(struct rail_lane_threads *all,
 			       struct lane_thread_loads *loads, bool rx,

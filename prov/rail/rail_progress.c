@@ -842,8 +842,8 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 }
 
 /* Assigns lanes to lane threads. The activity of an assigned lane does not keep
- * this thread from sleeping. It only counts as activity for the work that is
- * done after a long time without activity. */
+ * this thread from sleeping. It counts as activity only for the work that is done
+ * after a long time without activity. */
 static void progress_assign(struct progress *pr, uint64_t now)
 {
 	bool before = pr->assigned;

@@ -30,8 +30,8 @@
  * or could not be fenced) the memory of the slot is unregistered, which
  * includes a fence. Its addresses are quarantined until that initiator is gone
  * or has said that it no longer uses them. The slot gets other memory; if there
- * is none, the target tries again later. So late writes, and clients that read
- * READY late, fail, because the addresses are not registered.
+ * is none, the target tries again later. So a late write fails, and so does a
+ * client that reads READY late: the addresses are no longer registered.
  *
  * Checks. ASK carries the range of the whole task, and the target checks that
  * range before it grants a slot for any piece. Only the target's own copies

@@ -246,7 +246,7 @@ struct tei_staging_task {
 	 * "tei-remote": the low bits of the serial of the target's region,
 	 * which READY carries; 0 until the first READY. */
 	uint32_t region;
-	struct tei_err *err;		/* error record of status, owned */
+	struct tei_err *err;		/* error record; the task owns it */
 
 	uint64_t moved;			/* atomic: bytes of complete pieces */
 };
@@ -310,8 +310,8 @@ struct tei_staging_remote_task {
 					 * memory */
 	bool read;
 	bool held;			/* tei_rail_mr_hold holds local */
-	bool part;			/* the task is a staging piece's op;
-					 * region of the piece's task is used */
+	bool part;			/* moves a piece of a tei_staging_task,
+					 * whose member region is used */
 	uint64_t since_ns;		/* start of the time that counts towards
 					 * MC_SLICE_TIMEOUT, ns; 0 means the
 					 * start of the task */
@@ -347,7 +347,7 @@ struct tei_staging_remote_task {
 	enum tei_rail_end status; /* COMPLETED, or the reason why no
 				   * further piece begins */
 	uint32_t region;	  /* see tei_staging_task.region */
-	struct tei_err *err;	  /* error record of status, owned */
+	struct tei_err *err;	  /* error record; the task owns it */
 
 	uint64_t moved;			/* atomic: bytes of complete pieces */
 };

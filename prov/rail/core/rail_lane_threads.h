@@ -22,8 +22,9 @@ struct rail_lane_thread {
 	char name[16];			/* fixed: name of the thread */
 	bool running;			/* atomic: the loop was started */
 	struct tei_loop loop;
-	struct pollfd fds[1];		/* used by the lane thread only: the
-					 * world's entry of the sleep */
+	struct pollfd fds[1];		/* used by the lane thread only: entry 0
+					 * of tei_loop_sleep.fds, which the
+					 * world fills */
 };
 
 /*

@@ -183,7 +183,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	return any;
 }
 
-/* A poll that takes at least this time has moved data, even if it has read no
+/* A poll that takes at least this time is assumed to have moved data, even if it has read no
  * completion: remote writes and reads cause no completion at the target. */
 #define POLL_BUSY_NS (4 * TEI_NS_PER_US)
 /* A poll that takes at least this time is not counted: the kernel has probably
