@@ -494,7 +494,7 @@ static void agent_gate_hook(void *arg)
 }
 
 /* Keeps both copy threads in the hook, with one copy inside this process each,
- * so only tei_local_progress copies. */
+ * which changes nothing. So only tei_local_progress copies. */
 static void agent_gate_close(struct agent_fixture *f, struct agent_gate *g,
 			     struct test_op held[2])
 {
@@ -506,8 +506,8 @@ static void agent_gate_close(struct agent_fixture *f, struct agent_gate *g,
 	f->ctx->before_copy = agent_gate_hook;
 	f->ctx->before_copy_arg = g;
 	for (i = 0; i < 2; i++) {
-		test_op_init(&held[i], NULL, TEI_LOCAL_WRITE, f->mem,
-			     test_addr(f->mem), 1);
+		test_op_init(&held[i], NULL, TEI_LOCAL_WRITE, f->mem + i,
+			     test_addr(f->mem + i), 1);
 		CU_ASSERT_FATAL(!tei_local_submit(f->ctx, &held[i].op));
 		while (sem_wait(&g->inside))
 			;
