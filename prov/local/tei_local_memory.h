@@ -37,8 +37,8 @@ int tei_local_memory_map(struct tei_local *ctx, void *addr, uint64_t len,
  * Frees the pages of memory that tei_local_memory_map has mapped at addr, in
  * this process and in its peers. No part of the memory may be registered. The
  * caller then unmaps the range. Memory that was not mapped by
- * tei_local_memory_map is ignored. tei_local_fini does the same for all memory
- * that has not been freed; the caller must not access it afterwards.
+ * tei_local_memory_map is ignored. tei_local_fini frees the pages of all such
+ * memory that is left; the caller must not access this memory afterwards.
  */
 void tei_local_memory_free(struct tei_local *ctx, void *addr);
 
