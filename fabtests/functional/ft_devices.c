@@ -189,9 +189,11 @@ static bool devices_publishes(struct fx_peer *target, const char *rail)
 		      strlen(name)) != NULL;
 }
 
+/* What a descriptor is expected to contain: the rail `has`, also the rail `and`
+ * if it is not NULL, and no rail `lacks`. */
 struct devices_published {
 	struct fx_peer *target;
-	const char *has, *lacks;
+	const char *has, *and, *lacks;
 };
 
 static bool devices_is_published(void *arg)
@@ -199,15 +201,17 @@ static bool devices_is_published(void *arg)
 	struct devices_published *p = arg;
 
 	return devices_publishes(p->target, p->has) &&
+	       (!p->and || devices_publishes(p->target, p->and)) &&
 	       !devices_publishes(p->target, p->lacks);
 }
 
-/* Waits until the target's descriptor contains the rail `has` and does not
- * contain the rail `lacks`. */
+/* Waits until the target's descriptor has the expected rails. The target
+ * publishes its descriptor after it has changed its list of rails, so the
+ * descriptor can contain only one of two new rails for a while. */
 static bool devices_published(struct fx_peer *target, const char *has,
-			      const char *lacks)
+			      const char *and, const char *lacks)
 {
-	struct devices_published p = { target, has, lacks };
+	struct devices_published p = { target, has, and, lacks };
 
 	return ft_wait_until(devices_is_published, &p, FX_LONG_MS);
 }
@@ -257,8 +261,7 @@ static void devices_carrier_case(void)
 	ft_ok(devices_mend("r0") && devices_mend("r1") &&
 		      devices_become(&l->target, "10.77.0.2", "10.77.1.2", NULL),
 	      "interface_is_used_when_its_carrier_appears");
-	ft_ok(devices_published(&l->target, "r0", "lo") &&
-		      devices_publishes(&l->target, "r1"),
+	ft_ok(devices_published(&l->target, "r0", "r1", "lo"),
 	      "descriptor_names_the_interfaces_instead_of_loopback");
 	ft_ok(devices_moves(l),
 	      "buffers_and_segment_from_before_the_carrier_are_usable");
@@ -284,7 +287,7 @@ static void devices_one_case(void)
 						   "10.77.1.2", NULL),
 	      "second_interface_is_added_when_its_carrier_appears");
 	ft_ok(fx_links_mended(l), "peers_in_contact_use_the_added_interface");
-	ft_ok(devices_published(&l->target, "r1", "lo"),
+	ft_ok(devices_published(&l->target, "r1", NULL, "lo"),
 	      "added_interface_is_published");
 	devices_stop(&d);
 }
@@ -341,7 +344,7 @@ static void devices_neighbour_case(void)
 		     DEVICES_MOVE, DEVICES_BLOCK, DEVICES_ROUNDS);
 	ft_ok(seg >= 0 && !ret, "processes_without_carrier_use_loopback");
 	good = devices_mend("r0") && devices_mend("r1") &&
-	       devices_published(&target, "r0", "lo");
+	       devices_published(&target, "r0", NULL, "lo");
 	ft_ok(good, "loopback_is_not_published_while_a_peer_uses_it");
 	ret = fx_ask(&other, "wait");
 	ft_ok(!ret && strstr(other.text, " 0 failed") &&
