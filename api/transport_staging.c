@@ -16,6 +16,14 @@ struct staged {
 	struct tei_staging_task task;
 	uint64_t copied; /* atomic: number of bytes that kernel copies have
 			  * copied */
+	/*
+	 * For kernel copies: serial number of the target's registration when
+	 * the task was started, or 0 if the range was not registered. A piece
+	 * fails if its range is in another registration. Otherwise the pieces
+	 * of a COMPLETED task could be in two registrations of the same
+	 * addresses. Constant after kernel_hold.
+	 */
+	uint64_t serial;
 };
 
 _Static_assert(sizeof(struct staged) <= ENGINE_TASK_ROOM, "fits");
@@ -130,9 +138,13 @@ struct kernel_copy {
 
 static void kernel_hold(struct tei_staging_task *task)
 {
+	struct staged *staged = tei_container_of(task, struct staged, task);
 	struct engine_local_process *to = task->to;
 
 	__atomic_add_fetch(&to->refs, 1, __ATOMIC_RELAXED);
+	staged->serial = tei_local_serial(staging_engine(task)->local,
+					  to->peer, task->remote, task->length,
+					  !task->read);
 }
 
 static void kernel_drop(struct tei_staging_task *task, enum tei_rail_end end)
@@ -162,18 +174,20 @@ static void kernel_done(struct tei_local_op *op, int code, uint64_t bytes)
 static int kernel_start(struct tei_staging *s, struct tei_staging_piece *piece)
 {
 	const struct tei_staging_task *task = piece->task;
+	struct staged *staged = tei_container_of(piece->task, struct staged,
+						 task);
 	struct engine_local_process *to = task->to;
 	struct kernel_copy *copy = (void *)piece->op.room;
 	struct tei_local_op *op = &copy->op;
 
 	_Static_assert(sizeof(*copy) <= TEI_STAGING_OP, "operation of a piece");
 	(void)s;
-	op->peer = to->peer;
-	/* checks the range of the whole task, not only that of the piece, so
-	 * that no byte moves if a later piece would be refused */
-	if (!tei_local_peer_covers(op->peer, task->remote, task->length,
-				   !task->read))
+	/* the number belongs to the range of the whole task, so no byte moves
+	 * if a later piece would be refused */
+	if (!staged->serial)
 		return TEI_ERR_NOT_REGISTERED;
+	op->peer = to->peer;
+	op->serial = staged->serial;
 	op->opcode = task->read ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
 	op->local = piece->mem;
 	op->remote = task->remote + piece->at;

@@ -635,12 +635,25 @@ static void test_done_before_ready_is_answered_by_free(void)
 
 #define AGAIN_TRIES 20
 
-/* Stops the thread "tei-remote" of the user when some pieces of the task have
+/* A request that the target interrupts, because it registers its memory
+ * again. */
+struct again {
+	transfer_engine_t target;
+	void *there;	/* the target's memory of REMOTE_TEST_MORE bytes */
+	transfer_engine_t user;
+	void *here;	/* the user's memory of the same size */
+	int op;
+	segment_id_t seg;
+	/* the part of the user's staging that moves the pieces; NULL: that
+	 * for GPU memory of the user, which exists when it is registered */
+	struct staging_part *part;
+};
+
+/* Stops the thread that begins the pieces, when some pieces of the task have
  * been moved, and pieces remain that are not begun. Returns true if this
- * succeeded; part.lock is locked then. Returns false if the task was faster. */
-static bool again_stop(struct remote_rig *r, batch_id_t id,
-		       struct staging_remote *rs)
-	TEI_TRY_ACQUIRE(true, rs->part.lock)
+ * succeeded; part->lock is locked then. Returns false if the task was faster. */
+static bool again_stop(const struct again *a, batch_id_t id)
+	TEI_TRY_ACQUIRE(true, a->part->lock)
 {
 	uint64_t last = REMOTE_TEST_MORE -
 			(STAGING_WINDOW + 2) * (uint64_t)TEI_STAGING_PIECE;
@@ -649,46 +662,65 @@ static bool again_stop(struct remote_rig *r, batch_id_t id,
 
 	while (!st.transferred_bytes && st.status == STATUS_WAITING &&
 	       tei_now_ns() < end)
-		getTransferStatus(r->user, id, 0, &st);
-	tei_mutex_lock(&rs->part.lock);
-	getTransferStatus(r->user, id, 0, &st);
+		getTransferStatus(a->user, id, 0, &st);
+	tei_mutex_lock(&a->part->lock);
+	getTransferStatus(a->user, id, 0, &st);
 	if (st.status == STATUS_WAITING && st.transferred_bytes &&
 	    st.transferred_bytes < last)
 		return true;
-	tei_mutex_unlock(&rs->part.lock);
+	tei_mutex_unlock(&a->part->lock);
 	return false;
 }
 
-/* Reads GPU memory that the target registers again when a part of it was read.
- * Returns the status of the read, or STATUS_WAITING if the read was too
- * fast. */
-static int again_read(struct remote_rig *r, void *gpu, void *local)
+/* Starts a request, and lets the target register its memory again when a part
+ * of it was moved. Returns the status of the request, or STATUS_WAITING if the
+ * request was too fast. */
+static int again_move(const struct again *a)
 {
-	struct transfer_request rq = { OPCODE_READ, local, r->seg,
-				       (uintptr_t)gpu, REMOTE_TEST_MORE };
-	struct staging_remote *rs = rig_remote(r->user);
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT, fetched;
+	struct transfer_request rq = { a->op, a->here, a->seg,
+				       (uintptr_t)a->there, REMOTE_TEST_MORE };
+	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT, moved;
 	struct transfer_status st = { STATUS_WAITING, 0 };
-	batch_id_t id = allocateBatchID(r->user, 1);
+	batch_id_t id = allocateBatchID(a->user, 1);
 	bool stopped = false;
 
-	CU_ASSERT_FATAL(!submitTransfer(r->user, id, &rq, 1));
-	if (again_stop(r, id, rs)) {
+	CU_ASSERT_FATAL(!submitTransfer(a->user, id, &rq, 1));
+	if (again_stop(a, id)) {
 		stopped = true;
-		/* requests for pieces that were sent before must arrive before
-		 * the memory is unregistered */
-		fetched = tei_now_ns() + 200 * TEI_NS_PER_MS;
-		while (tei_now_ns() < fetched)
+		/* pieces that were begun before must end before the memory is
+		 * unregistered */
+		moved = tei_now_ns() + 200 * TEI_NS_PER_MS;
+		while (tei_now_ns() < moved)
 			rig_sleep();
-		CU_ASSERT(!unregisterLocalMemory(r->target, gpu));
-		CU_ASSERT(!registerLocalMemory(r->target, gpu, REMOTE_TEST_MORE, "*",
-					       1));
-		tei_mutex_unlock(&rs->part.lock);
+		CU_ASSERT(!unregisterLocalMemory(a->target, a->there));
+		CU_ASSERT(!registerLocalMemory(a->target, a->there,
+					       REMOTE_TEST_MORE, "*", 1));
+		tei_mutex_unlock(&a->part->lock);
 	}
 	while (st.status == STATUS_WAITING && tei_now_ns() < end)
-		getTransferStatus(r->user, id, 0, &st);
-	freeBatchID(r->user, id);
+		getTransferStatus(a->user, id, 0, &st);
+	freeBatchID(a->user, id);
 	return stopped ? st.status : STATUS_WAITING;
+}
+
+/* Registers the memory of both sides and repeats the request until the target
+ * was fast enough to interrupt it. The request must fail. */
+static void again_check(struct again *a)
+{
+	struct tei_staging *staging = ((struct engine *)a->user)->staging;
+	int status = STATUS_WAITING, i;
+
+	CU_ASSERT_FATAL(!registerLocalMemory(a->target, a->there,
+					     REMOTE_TEST_MORE, "*", 1));
+	CU_ASSERT_FATAL(!registerLocalMemory(a->user, a->here,
+					     REMOTE_TEST_MORE, "*", 1));
+	if (!a->part)
+		a->part = &staging_local(staging)->part;
+	for (i = 0; i < AGAIN_TRIES && status == STATUS_WAITING; i++)
+		status = again_move(a);
+	CU_ASSERT_EQUAL(status, STATUS_FAILED);
+	CU_ASSERT(!unregisterLocalMemory(a->target, a->there));
+	CU_ASSERT(!unregisterLocalMemory(a->user, a->here));
 }
 
 /* A request must not be COMPLETED if a part of it was read before the target
@@ -697,28 +729,53 @@ static int again_read(struct remote_rig *r, void *gpu, void *local)
 static void test_memory_registered_again_fails_the_request(void)
 {
 	struct remote_rig r = rig_open("30");
-	void *gpu = (void *)(uintptr_t)(r.gpu + REMOTE_TEST_SIZE);
-	char *local = calloc(1, REMOTE_TEST_MORE);
-	int status = STATUS_WAITING, i;
+	struct again a = {
+		.target = r.target,
+		.there = (void *)(uintptr_t)(r.gpu + REMOTE_TEST_SIZE),
+		.user = r.user,
+		.here = calloc(1, REMOTE_TEST_MORE),
+		.op = OPCODE_READ,
+		.seg = r.seg,
+		.part = &rig_remote(r.user)->part,
+	};
 
-	CU_ASSERT_FATAL(local != NULL);
-	CU_ASSERT_FATAL(!registerLocalMemory(r.target, gpu, REMOTE_TEST_MORE, "*",
-					     1));
-	CU_ASSERT_FATAL(!registerLocalMemory(r.user, local, REMOTE_TEST_MORE, "*",
-					     1));
-	for (i = 0; i < AGAIN_TRIES && status == STATUS_WAITING; i++)
-		status = again_read(&r, gpu, local);
-	CU_ASSERT_EQUAL(status, STATUS_FAILED);
+	CU_ASSERT_FATAL(a.here != NULL);
+	again_check(&a);
 	CU_ASSERT(rig_transfer(&r, OPCODE_READ, REMOTE_TEST_SIZE));
-	CU_ASSERT(!unregisterLocalMemory(r.target, gpu));
-	CU_ASSERT(!unregisterLocalMemory(r.user, local));
 	rig_close(&r);
-	free(local);
+	free(a.here);
+}
+
+/* The same for a write from GPU memory to host memory of a process of this
+ * host, whose pieces are moved by copies inside this host. */
+static void test_host_memory_registered_again_fails_the_request(void)
+{
+	struct remote_rig r = rig_open("30");
+	struct again a = {
+		.target = r.target,
+		.there = calloc(1, REMOTE_TEST_MORE),
+		.user = r.user,
+		.here = (void *)(uintptr_t)(r.gpu + REMOTE_TEST_SIZE),
+		.op = OPCODE_WRITE,
+	};
+	char name[256];
+
+	CU_ASSERT_FATAL(a.there != NULL);
+	CU_ASSERT_FATAL(installTransport(r.user, "local", NULL) != NULL);
+	CU_ASSERT_FATAL(installTransport(r.target, "local", NULL) != NULL);
+	CU_ASSERT_FATAL(!getLocalIpAndPort(r.target, name, sizeof(name)));
+	a.seg = openSegmentNoCache(r.user, name);
+	CU_ASSERT_FATAL(a.seg > 0);
+	again_check(&a);
+	rig_close(&r);
+	free(a.there);
 }
 
 const struct tei_test_case remote_cases[] = {
 	{ "memory_registered_again_fails_the_request",
 	  test_memory_registered_again_fails_the_request },
+	{ "host_memory_registered_again_fails_the_request",
+	  test_host_memory_registered_again_fails_the_request },
 	{ "task_behind_silent_target_waits_only_once",
 	  test_task_behind_silent_target_waits_only_once },
 	{ "gpu_task_behind_silent_target_waits_only_once",
