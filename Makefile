@@ -293,7 +293,7 @@ run_tests = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 	    ALONE='$(strip $(ALONE_TESTS))' FIRST='$(strip $(LONG_TESTS))' \
 	    PLAIN='$(strip $(PLAIN_TESTS))' \
 	    sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)'
-sanitized = $(if $(filter yes,$(WITH_SANITIZE)),sh \
+sanitized = $(if $(filter yes,$(WITH_SANITIZE)),SRC='$(SRCDIR)' sh \
 	    $(SRCDIR)/fabtests/scripts/sanitized.sh)
 with-tests:
 ifneq ($(WITH_TESTS),yes)

@@ -248,6 +248,9 @@ void sim_cluster_kill(struct sim_node *node)
 
 	if (sim_host_killed(node->host))
 		return;
+	/* a process that is not open may be opening its objects */
+	if (proc)
+		proc->killed = proc->open || !proc->leaving;
 	if (proc && proc->open) {
 		proc->open = false;
 		proc->dp = NULL;
@@ -403,6 +406,8 @@ void sim_cluster_end(void)
 	for (i = 0; i < cluster.conf->hosts; i++)
 		for (proc = cluster.nodes[i].proc; proc; proc = former) {
 			former = proc->former;
+			if (proc->killed)
+				continue;
 			free(proc->peers);
 			free(proc->work);
 			free(proc);

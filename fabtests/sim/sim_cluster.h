@@ -36,8 +36,8 @@ struct sim_conf {
 	size_t chunk;			/* size of a registered region, bytes */
 };
 
-/* One process of a host. cluster_start creates it. It exists until
- * sim_cluster_end, because a killed process frees nothing. */
+/* One process of a host. cluster_start creates it. sim_cluster_end frees it,
+ * unless it was killed: a killed process frees nothing. */
 struct sim_proc {
 	struct sim_node *node;
 	struct sim_proc *former;	/* the host's previous process, or
@@ -53,6 +53,7 @@ struct sim_proc {
 	struct tei_rail_peer **peers;	/* peer objects, indexed by host; NULL
 					 * if the process has none for the
 					 * host */
+	bool killed;
 	bool replaced;			/* the start of the host's next process
 					 * was requested */
 	bool leaving;			/* the process is closing or has closed
@@ -107,7 +108,7 @@ struct sim_work_ops {
  * second. `conf` and `ops` must stay valid. */
 void sim_cluster_begin(const struct sim_conf *conf,
 		       const struct sim_work_ops *ops);
-/* Frees the nodes and all processes, including the killed ones. Called after
+/* Frees the nodes and all processes except the killed ones. Called after
  * sim_end. */
 void sim_cluster_end(void);
 const struct sim_conf *sim_cluster_conf(void);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabtests/sim/sim.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fabtests/sim/sim_test.h"
 #include "util/clock.h"
@@ -223,6 +227,70 @@ static void test_stopped_host_waits_and_killed_host_is_dropped(void)
 	sim_end();
 }
 
+/* Searches for leaks. Returns 0 if there are none. Does not exist in programs
+ * without AddressSanitizer. */
+extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
+
+/* bitwise complement of the address of the memory that was lost last, in which
+ * the leak check sees no pointer */
+static uintptr_t lost;
+
+__attribute__((noinline)) static void lose_memory(void)
+{
+	lost = ~(uintptr_t)malloc(64);
+}
+
+/* Allocates memory to which a variable of this function points. If the argument
+ * is not NULL, also loses memory. */
+static void *fiber_allocates(void *arg)
+{
+	char *volatile kept = malloc(64);
+	int i;
+
+	/* the stack may have a copy of the last address */
+	for (i = 0; arg && i < 16; i++)
+		lose_memory();
+	sim_wait(&lost, SIM_NEVER);
+	free(kept);
+	return NULL;
+}
+
+/* Kills a process that has allocated memory. Returns what the leak check then
+ * returns. Runs in a child process, because the check finds the lost memory
+ * again at the end of the process. */
+static int core_killed_leaks(void *lose)
+{
+	int status = -1, null;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		null = open("/dev/null", O_WRONLY);
+		dup2(null, STDERR_FILENO);
+		core_begin(1, 1);
+		sim_fiber_detach(sim_fiber_start(sim_host_get(0), "t",
+						 fiber_allocates, lose));
+		sim_run(SIM_START_NS + 10);
+		sim_host_kill(sim_host_get(0));
+		sim_end();
+		_exit(__lsan_do_recoverable_leak_check() != 0);
+	}
+	CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
+	CU_ASSERT(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void test_memory_of_killed_process_is_a_leak_only_if_lost(void)
+{
+	int lose = 0;
+
+	if (!__lsan_do_recoverable_leak_check) {
+		tei_test_skip("this build cannot check for leaks");
+		return;
+	}
+	CU_ASSERT_EQUAL(core_killed_leaks(NULL), 0);
+	CU_ASSERT_EQUAL(core_killed_leaks(&lose), 1);
+}
+
 static void test_host_clock_jumps_alone(void)
 {
 	core_begin(1, 2);
@@ -354,6 +422,8 @@ const struct tei_test_case sim_core_cases[] = {
 	{ "wait_ends_at_its_time", test_wait_ends_at_its_time },
 	{ "stopped_host_waits_and_killed_host_is_dropped",
 	  test_stopped_host_waits_and_killed_host_is_dropped },
+	{ "memory_of_killed_process_is_a_leak_only_if_lost",
+	  test_memory_of_killed_process_is_a_leak_only_if_lost },
 	{ "host_clock_jumps_alone", test_host_clock_jumps_alone },
 	{ "word_wait_ends_when_woken_and_at_its_time",
 	  test_word_wait_ends_when_woken_and_at_its_time },

@@ -674,6 +674,8 @@ static void fi_end(void)
 	struct fi_proc *fp;
 
 	for (fp = world.procs; fp; fp = fp->next) {
+		if (fp->proc->killed)
+			continue;
 		free(fp->dests);
 		free(fp->workers);
 	}

@@ -31,6 +31,7 @@
 #ifdef FIBER_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#include <sanitizer/lsan_interface.h>
 #endif
 #ifdef FIBER_TSAN
 #include <sanitizer/tsan_interface.h>
@@ -45,6 +46,11 @@
  *
  * Stacks are reused for later fibers. The lowest page of each stack is not
  * accessible.
+ *
+ * A killed process frees nothing. A program with AddressSanitizer keeps the
+ * fibers of killed processes and their stacks until it ends, so that its leak
+ * check treats these processes as running: it reports only memory that a
+ * process had already lost when it was killed.
  *
  * Fibers that wait for a key are in one of many lists, which a hash of the key
  * selects, so that sim_wake need not examine all waiting fibers. The hash does
@@ -269,11 +275,17 @@ static void fiber_main(void)
 	sim_fail("fiber %s resumed after its end", fiber->name);
 }
 
-static void fiber_free(struct sim_fiber *fiber)
+/* Makes sure that the fiber is not resumed. */
+static void fiber_withdraw(struct sim_fiber *fiber)
 {
 	sim_cancel(fiber->event);
 	tei_list_del(&fiber->link);
 	tei_list_del(&fiber->waiting);
+}
+
+static void fiber_free(struct sim_fiber *fiber)
+{
+	fiber_withdraw(fiber);
 #ifdef FIBER_ASAN
 	__asan_unpoison_memory_region(fiber->stack + FIBER_GUARD, FIBER_STACK);
 #endif
@@ -282,6 +294,44 @@ static void fiber_free(struct sim_fiber *fiber)
 	__tsan_destroy_fiber(fiber->tsan);
 #endif
 	free(fiber);
+}
+
+#ifdef FIBER_ASAN
+/* The variables of a function must be on the stack, where the leak check
+ * searches for pointers, and not in AddressSanitizer's own memory. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "detect_stack_use_after_return=0";
+}
+
+/* list of sim_fiber.link: the fibers of killed processes of all simulations */
+static struct tei_list fibers_killed = { &fibers_killed, &fibers_killed };
+
+/* Keeps the fiber of a killed process for the leak check. */
+static void fiber_keep(struct sim_fiber *fiber)
+{
+	char *from = fiber->stack + FIBER_GUARD;
+	size_t used = FIBER_STACK;
+
+#ifndef FIBER_UCONTEXT
+	used -= (size_t)((char *)fiber->context.sp - from);
+	from = fiber->context.sp;
+#endif
+	__lsan_register_root_region(from, used);
+	tei_list_add_tail(&fibers_killed, &fiber->link);
+}
+#endif
+
+/* Frees the fiber of a killed process, or keeps it for the leak check. */
+static void fiber_kill(struct sim_fiber *fiber)
+{
+#ifdef FIBER_ASAN
+	fiber_withdraw(fiber);
+	fiber_keep(fiber);
+#else
+	fiber_free(fiber);
+#endif
 }
 
 /* The function of a fiber's event: switches to the fiber, and frees it if it
@@ -423,7 +473,7 @@ void sim_fiber_drop(struct sim_host *host)
 			continue;
 		if (fiber == fibers.current)
 			sim_fail("host %u killed by its own fiber", host->id);
-		fiber_free(fiber);
+		fiber_kill(fiber);
 	}
 }
 
