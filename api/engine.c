@@ -50,7 +50,7 @@ static void engine_init_locks(struct engine *e)
 	tei_mutex_init(&e->slots.lock);
 	engine_prepared_init(e);
 	tei_mutex_init(&e->notes.lock);
-	pthread_rwlock_init(&e->segments, NULL);
+	tei_rwlock_init(&e->segments);
 	engine_wait_init(e);
 	engine_event_init(e);
 	tei_list_init(&e->notes.list);
@@ -201,7 +201,7 @@ static void engine_free(struct engine *e)
 {
 	engine_deadline_fini(e);
 	tei_mutex_fini(&e->events.lock);
-	pthread_rwlock_destroy(&e->segments);
+	tei_rwlock_fini(&e->segments);
 	engine_work_fini(e);
 	engine_publish_fini(e);
 	tei_mutex_fini(&e->control);

@@ -91,7 +91,7 @@ static int deadline_start(struct engine_timers *t) TEI_REQUIRES(t->lock)
 		return tei_err_fail(NULL, TEI_ERR_CONTEXT, "engine",
 				    tei_hint(TEI_HINT_THREAD, ret),
 				    "cannot start the deadline thread: %s", strerror(ret));
-	pthread_setname_np(t->thread, "tei-deadline");
+	tei_thread_name(t->thread, "tei-deadline");
 	t->started = true;
 	return 0;
 }

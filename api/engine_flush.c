@@ -128,9 +128,9 @@ static bool flush_known(struct engine *e, segment_id_t seg)
 
 	if (seg == LOCAL_SEGMENT)
 		return true;
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	known = engine_segment_find(e, seg) != NULL;
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	return known;
 }
 

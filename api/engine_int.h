@@ -120,7 +120,7 @@ struct engine {
 	struct engine_traffic own; /* counters of the copies inside this
 				    * process */
 
-	pthread_rwlock_t segments;
+	struct tei_rwlock segments;
 	struct engine_vias own_vias;	   /* transports that reach the own
 					    * segment; guarded by segments */
 	/*

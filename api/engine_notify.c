@@ -188,14 +188,14 @@ static int note_to(struct engine *e, const char *call, segment_id_t id,
 		engine_note_arrived(e, note);
 		return 0;
 	}
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	if (s && s->peer) {
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
 		ended = s->local && engine_segment_ended(e, s->id, s->local);
 	}
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	if (!peer)
 		return engine_bad(e, call, "no such segment, or no rail reaches the segment");
 	ret = ended ? note_peer_ended(e, peer) : note_send(e, peer, what);

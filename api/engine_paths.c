@@ -57,7 +57,7 @@ static bool paths_hold(struct engine *e, segment_id_t id,
 		t->desc = tei_meta_cache_get(e->cache, id);
 		return t->desc != NULL;
 	}
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	if (s) {
 		t->desc = tei_meta_desc_ref(s->desc);
@@ -71,7 +71,7 @@ static bool paths_hold(struct engine *e, segment_id_t id,
 					   __ATOMIC_RELAXED);
 		t->why_not_local = s->why_not_local;
 	}
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	return s != NULL;
 }
 

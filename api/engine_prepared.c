@@ -439,9 +439,9 @@ int te_prepare(transfer_engine_t engine, segment_id_t segment_id,
 	p = prepared_new(segment_id, opcode, pieces, (uint32_t)count);
 	if (!p)
 		return engine_refuse_code(__func__, PREPARED_CALL, 302);
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	ret = prepared_check_all(e, p);
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	if (!ret) {
 		ret = table_add(&e->prepared, p, list);
 		if (ret)
@@ -642,9 +642,9 @@ static int prepared_submit(struct engine *e, batch_id_t id,
 	b = engine_batch_lock(e, id);
 	ret = b ? 0 : 1;
 	if (b && s->n) {
-		pthread_rwlock_rdlock(&e->segments);
+		tei_rwlock_read(&e->segments);
 		ret = prepared_submit_locked(e, b, p, s, &r, length, news);
-		pthread_rwlock_unlock(&e->segments);
+		tei_rwlock_unlock(&e->segments);
 	}
 	if (b)
 		engine_batch_unlock(b);

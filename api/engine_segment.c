@@ -146,9 +146,9 @@ static void segment_free(struct engine *e, struct engine_segment *s)
 
 void engine_segment_attach_own(struct engine *e)
 {
-	pthread_rwlock_wrlock(&e->segments);
+	tei_rwlock_write(&e->segments);
 	engine_transports_attach(e, NULL, &e->own_vias);
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 }
 
 void engine_segment_free_all(struct engine *e)
@@ -333,9 +333,9 @@ static int segment_attach(void *arg, int32_t id, struct tei_meta_desc *desc,
 	if (!s)
 		return TEI_ERR_MEMORY;
 	segment_open_targets(e, s, desc, &t);
-	pthread_rwlock_wrlock(&e->segments);
+	tei_rwlock_write(&e->segments);
 	ret = segment_select(e, s, desc, &t, err ? err : &none);
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	segment_put_targets(e, &t);
 	if (ret && !*data)
 		free(s);
@@ -350,8 +350,8 @@ static void segment_detach(void *arg, void *data)
 
 	/* locks e->segments for writing to wait for the threads that have found
 	 * the segment and are still using it */
-	pthread_rwlock_wrlock(&e->segments);
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_write(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	segment_free(e, data);
 }
 
@@ -374,7 +374,7 @@ static bool segment_stale(struct engine *e, const char *name)
 
 	if (id <= 0)
 		return false;
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	/* a segment without a peer: its descriptor may have been read before
 	 * the other process had rails */
@@ -384,7 +384,7 @@ static bool segment_stale(struct engine *e, const char *name)
 			!tei_rail_peer_healthy(s->peer);
 	else
 		stale = s != NULL;
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	return stale;
 }
 
@@ -505,13 +505,13 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 					      TEI_ERR_METADATA;
 	if (id == LOCAL_SEGMENT)
 		return 0;
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	if (s && s->peer) {
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
 	}
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	if (peer) {
 		ret = tei_rail_peer_warmup(
 			peer,
@@ -645,7 +645,7 @@ static void segment_notify_end(struct engine *e, const struct engine_work *w)
 
 	if (id <= 0)
 		return;
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	/* checks again that the process has ended, because the segment may
 	 * belong to a restarted process by now */
@@ -653,7 +653,7 @@ static void segment_notify_end(struct engine *e, const struct engine_work *w)
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
 	}
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	if (!peer)
 		return;
 	tei_rail_peer_ended(peer, tei_local_reason_text(TEI_LOCAL_GONE));
@@ -694,11 +694,11 @@ bool engine_segment_ended_as(struct engine *e, const char *name,
 
 	if (id <= 0)
 		return false;
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	ended = s && s->local && s->desc->incarnation == incarnation &&
 		engine_segment_ended(e, id, s->local);
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	return ended;
 }
 

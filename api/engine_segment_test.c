@@ -20,7 +20,7 @@ static segment_id_t segment_closing;
 
 /* Replaces the function of the C library, so that a segment can be closed
  * during a refresh (segment_closer). */
-int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
+int pthread_rwlock_trywrlock(pthread_rwlock_t *lock)
 {
 	static int (*next)(pthread_rwlock_t *lock);	/* atomic */
 	int (*real)(pthread_rwlock_t *lock);
@@ -29,11 +29,11 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 
 	__atomic_load(&next, &real, __ATOMIC_RELAXED);
 	if (!real) {
-		symbol = dlsym(RTLD_NEXT, "pthread_rwlock_wrlock");
+		symbol = dlsym(RTLD_NEXT, "pthread_rwlock_trywrlock");
 		memcpy(&real, &symbol, sizeof(real));
 		__atomic_store(&next, &real, __ATOMIC_RELAXED);
 	}
-	if (e && lock == &e->segments) {
+	if (e && lock == &e->segments.rw) {
 		segment_closer = NULL;
 		CU_ASSERT(!closeSegment(e, segment_closing));
 	}
@@ -70,8 +70,8 @@ int mprotect(void *addr, size_t len, int prot)
 {
 	struct engine *e = segment_prober;
 
-	if (e && !pthread_rwlock_tryrdlock(&e->segments)) {
-		pthread_rwlock_unlock(&e->segments);
+	if (e && !pthread_rwlock_tryrdlock(&e->segments.rw)) {
+		tei_rwlock_unlock(&e->segments);
 		segment_probes++;
 	} else if (e) {
 		segment_probes_locked++;
@@ -109,11 +109,11 @@ static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 	struct engine_segment *s;
 	bool leads;
 
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	*there = s;
 	leads = s && s->peer;
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	return leads;
 }
 

@@ -203,9 +203,9 @@ int engine_submit(struct engine *e, const char *call, batch_id_t id,
 		engine_batch_unlock(b);
 		return 0;
 	}
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	ret = submit_locked(e, call, b, reqs, n, sub);
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	engine_batch_unlock(b);
 	return ret;
 }
@@ -229,7 +229,7 @@ static int submission_target(struct engine *e, const char *call,
 	struct engine_segment *s;
 	int ret;
 
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	s = engine_segment_find(e, id);
 	if (s && s->peer) {
 		sub->peer = s->peer;
@@ -238,7 +238,7 @@ static int submission_target(struct engine *e, const char *call,
 	ret = !s	   ? engine_refuse_target(call, 0, id)
 	      : !sub->peer ? engine_refuse_transport(e, call, 0, id)
 			   : 0;
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	return ret;
 }
 

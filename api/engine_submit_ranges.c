@@ -492,9 +492,9 @@ int engine_submit_ranges(struct engine *e, const char *call, batch_id_t id,
 		engine_batch_unlock(b);
 		return 0;
 	}
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	ret = submit_locked(e, call, b, reqs, elem_size, n);
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	engine_batch_unlock(b);
 	return ret;
 }

@@ -23,10 +23,9 @@
  * batch. It looks the batch up by its id after each wake-up, so the batch may
  * be freed meanwhile.
  */
-#include <sched.h>
-
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
+#include "util/thread.h"
 #include "util/world.h"
 
 #define WAIT_BIT_WHOLE	(UINT32_C(1) << 31)
@@ -394,12 +393,9 @@ uint64_t engine_wait_deadline(int64_t timeout_us)
 
 void engine_wait_init(struct engine *e)
 {
-	cpu_set_t set;
-	int cpus = 1;
+	uint32_t cpus = tei_cpus();
 
-	if (!sched_getaffinity(0, sizeof(set), &set))
-		cpus = CPU_COUNT(&set);
-	e->waits.max_spinning = cpus > 1 ? (uint32_t)cpus / 2 : 1;
+	e->waits.max_spinning = cpus > 1 ? cpus / 2 : 1;
 }
 
 static void wait_shut_one(struct engine_batch *b, void *arg)

@@ -13,6 +13,7 @@
 #include "util/lock.h"
 #include "util/text.h"
 #include "util/thread.h"
+#include "util/world.h"
 
 /*
  * The cache finds segments by name (in a hash table) and by id (in an array of
@@ -392,7 +393,7 @@ static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 	s->fetching = false;
 	s->done = number;
 	s->result = rc;
-	pthread_cond_broadcast(&c->fetched);
+	tei_cond_broadcast(&c->fetched);
 	tei_mutex_unlock(&c->lock);
 	tei_meta_desc_unref(old);
 	tei_meta_desc_unref(before);
@@ -400,17 +401,13 @@ static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 	tei_mutex_lock(&c->lock);
 }
 
-static int cache_wait(struct tei_meta_cache *c, uint64_t deadline_ns)
-	TEI_REQUIRES(c->lock) TEI_NO_TSA
+/* Waits until a fetch or an attach has completed, or until the deadline. May
+ * return early. Returns false if the deadline has passed. */
+static bool cache_wait(struct tei_meta_cache *c, uint64_t deadline_ns)
+	TEI_REQUIRES(c->lock)
 {
-	struct timespec ts = {
-		.tv_sec = (time_t)(deadline_ns / TEI_NS_PER_SEC),
-		.tv_nsec = (long)(deadline_ns % TEI_NS_PER_SEC),
-	};
-	int rc = pthread_cond_timedwait(&c->fetched, &c->lock.m, &ts);
-
-	tei_mutex_note_held(&c->lock);
-	return rc;
+	tei_mutex_wait(&c->fetched, &c->lock, tei_ns_left(deadline_ns));
+	return tei_now_ns() < deadline_ns;
 }
 
 /*
@@ -426,7 +423,7 @@ static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
 	while (s->done < need) {
 		if (!s->fetching) {
 			cache_fetch(c, s, deadline_ns);
-		} else if (cache_wait(c, deadline_ns) && s->done < need) {
+		} else if (!cache_wait(c, deadline_ns) && s->done < need) {
 			return tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
 					    "segment '%.64s': the descriptor was not fetched in time",
 					    s->name);
@@ -477,7 +474,7 @@ static int cache_attach(struct tei_meta_cache *c, struct cache_segment *s,
 	tei_meta_desc_unref(desc);
 	tei_mutex_lock(&c->lock);
 	s->attaching = false;
-	pthread_cond_broadcast(&c->fetched);
+	tei_cond_broadcast(&c->fetched);
 	if (s->id == id)
 		__atomic_store_n(&slot->data, data, __ATOMIC_RELEASE);
 	else
@@ -547,7 +544,6 @@ int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
 			  struct tei_meta_cache **out, struct tei_err *err)
 {
 	struct tei_meta_cache *c = calloc(1, sizeof(*c));
-	pthread_condattr_t attr;
 
 	if (c)
 		c->buckets = cache_buckets_new(64);
@@ -563,10 +559,7 @@ int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
 	c->arg = arg;
 	c->slot_used = 1;
 	tei_mutex_init(&c->lock);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->fetched, &attr);
-	pthread_condattr_destroy(&attr);
+	tei_cond_init(&c->fetched);
 	*out = c;
 	return 0;
 }
@@ -971,7 +964,7 @@ static void cache_sync_run(struct cache_sync *y)
 		n++;
 	cache_sync_thread(y);
 	while (n)
-		pthread_join(threads[--n], NULL);
+		tei_thread_join(threads[--n]);
 }
 
 int tei_meta_cache_sync(struct tei_meta_cache *c, uint64_t timeout_ns,

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/log.h"
+#include "util/secret.h"
 #include "util/settings.h"
 
 static bool name_port(const char *text, uint16_t *port)
@@ -398,7 +398,7 @@ uint64_t tei_meta_incarnation(void)
 {
 	uint64_t v = 0;
 
-	if (getrandom(&v, sizeof(v), 0) != sizeof(v))
+	if (!tei_random(&v, sizeof(v)))
 		v = tei_now_ns() * UINT64_C(0x9e3779b97f4a7c15) ^
 		    (uint64_t)getpid();
 	return v ? v : 1;

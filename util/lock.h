@@ -3,9 +3,9 @@
 #define TEI_UTIL_LOCK_H
 
 /*
- * Mutexes. They have annotations for clang's thread-safety analysis. In debug
- * builds they also record their owner, so that a function can assert that the
- * calling thread holds a mutex.
+ * Mutexes and reader-writer locks. Mutexes have annotations for clang's
+ * thread-safety analysis. In debug builds they also record their owner, so that
+ * a function can assert that the calling thread holds a mutex.
  *
  * docs/LOCKING.md states the lock order of the whole project, the data that
  * each lock guards and the calls that are forbidden under it. A new lock gets a
@@ -146,6 +146,41 @@ static inline void tei_mutex_assert_held(const struct tei_mutex *l)
 #else
 	(void)l;
 #endif
+}
+
+/* A lock that several threads can hold for reading, or one thread for writing.
+ * Its member is public so that functions can be inlined; only the functions
+ * below may use it. */
+struct tei_rwlock {
+	pthread_rwlock_t rw;
+};
+
+static inline void tei_rwlock_init(struct tei_rwlock *l)
+{
+	pthread_rwlock_init(&l->rw, NULL);
+}
+
+static inline void tei_rwlock_fini(struct tei_rwlock *l)
+{
+	pthread_rwlock_destroy(&l->rw);
+}
+
+static inline void tei_rwlock_read(struct tei_rwlock *l) TEI_NO_TSA
+{
+	if (pthread_rwlock_tryrdlock(&l->rw))
+		tei_world->rwlock_contended(l, false);
+}
+
+static inline void tei_rwlock_write(struct tei_rwlock *l) TEI_NO_TSA
+{
+	if (pthread_rwlock_trywrlock(&l->rw))
+		tei_world->rwlock_contended(l, true);
+}
+
+/* Releases a lock that the calling thread holds for reading or for writing. */
+static inline void tei_rwlock_unlock(struct tei_rwlock *l) TEI_NO_TSA
+{
+	pthread_rwlock_unlock(&l->rw);
 }
 
 #endif /* TEI_UTIL_LOCK_H */

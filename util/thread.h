@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "util/world.h"
 
@@ -24,6 +25,19 @@ static inline int tei_thread_start(pthread_t *thread, bool detached,
 static inline void tei_thread_join(pthread_t thread)
 {
 	tei_world->thread_join(thread);
+}
+
+/* Gives the thread a name of at most 15 characters, which debuggers show. */
+static inline void tei_thread_name(pthread_t thread, const char *name)
+{
+	tei_world->thread_name(thread, name);
+}
+
+/* Returns the number of processors on which the calling thread may run, at
+ * least 1. */
+static inline uint32_t tei_cpus(void)
+{
+	return tei_world->cpus();
 }
 
 /* Parses a CPU list in the kernel's format, "0-3,8". Returns 0. Returns

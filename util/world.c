@@ -97,6 +97,14 @@ static void real_lock_contended(struct tei_mutex *l)
 	pthread_mutex_lock(&l->m);
 }
 
+static void real_rwlock_contended(struct tei_rwlock *l, bool write)
+{
+	if (write)
+		pthread_rwlock_wrlock(&l->rw);
+	else
+		pthread_rwlock_rdlock(&l->rw);
+}
+
 static void real_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
 			   uint64_t timeout_ns)
 {
@@ -157,6 +165,20 @@ static int real_thread_start(pthread_t *thread, bool detached,
 static void real_thread_join(pthread_t thread)
 {
 	pthread_join(thread, NULL);
+}
+
+static void real_thread_name(pthread_t thread, const char *name)
+{
+	pthread_setname_np(thread, name);
+}
+
+static uint32_t real_cpus(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return 1;
+	return (uint32_t)CPU_COUNT(&set);
 }
 
 /* --- loops --------------------------------------------------------------- */
@@ -282,12 +304,15 @@ const struct tei_world tei_world_real = {
 	.relax = real_relax,
 	.yield = real_yield,
 	.lock_contended = real_lock_contended,
+	.rwlock_contended = real_rwlock_contended,
 	.cond_wait = real_cond_wait,
 	.cond_wake = real_cond_wake,
 	.word_wait = real_word_wait,
 	.word_wake = real_word_wake,
 	.thread_start = real_thread_start,
 	.thread_join = real_thread_join,
+	.thread_name = real_thread_name,
+	.cpus = real_cpus,
 	.loop_start = real_loop_start,
 	.loop_wake = real_loop_wake,
 	.loop_join = real_loop_join,

@@ -32,6 +32,7 @@
 struct ifaddrs;
 struct sockaddr;
 struct tei_mutex;
+struct tei_rwlock;
 
 /* --- progress loops ------------------------------------------------------ */
 
@@ -250,6 +251,9 @@ struct tei_world {
 
 	/* Locks l, which another thread holds. Switches fibers. */
 	void (*lock_contended)(struct tei_mutex *l);
+	/* Locks l for reading or for writing. Another thread holds l at the
+	 * time of the call. Switches fibers. */
+	void (*rwlock_contended)(struct tei_rwlock *l, bool write);
 	/* Implements tei_mutex_wait: releases l, waits until the condition is
 	 * signalled or timeout_ns has passed (UINT64_MAX: no limit), and locks
 	 * l again. May return early. Switches fibers. */
@@ -275,6 +279,12 @@ struct tei_world {
 	int (*thread_start)(pthread_t *thread, bool detached,
 			    void *(*fn)(void *), void *arg);
 	void (*thread_join)(pthread_t thread);
+	/* Gives the thread a name of at most 15 characters, which debuggers
+	 * show. */
+	void (*thread_name)(pthread_t thread, const char *name);
+	/* Returns the number of processors on which the calling thread may run,
+	 * at least 1. */
+	uint32_t (*cpus)(void);
 
 	/*
 	 * Starts a loop: the world calls loop->step repeatedly until it returns

@@ -25,6 +25,8 @@
 #define WORLD_STEP_NS	SIM_US
 /* time after which a lock that another fiber holds counts as a deadlock */
 #define WORLD_LOCK_NS	(600 * SIM_SEC)
+/* number of processors of a host */
+#define WORLD_CPUS	4
 /* time of day when a host's clock is 0, ns since 1970 */
 #define WORLD_WALL_NS	(UINT64_C(1700000000) * SIM_SEC)
 
@@ -74,6 +76,19 @@ static void world_lock_contended(struct tei_mutex *l)
 	while (pthread_mutex_trylock(&l->m)) {
 		if (sim_now() > end)
 			sim_fail("a lock was held for %llu s",
+				 (unsigned long long)(WORLD_LOCK_NS / SIM_SEC));
+		world_relax();
+	}
+}
+
+static void world_rwlock_contended(struct tei_rwlock *l, bool write)
+{
+	uint64_t end = sim_now() + WORLD_LOCK_NS;
+
+	while (write ? pthread_rwlock_trywrlock(&l->rw) :
+		       pthread_rwlock_tryrdlock(&l->rw)) {
+		if (sim_now() > end)
+			sim_fail("a reader-writer lock was held for %llu s",
 				 (unsigned long long)(WORLD_LOCK_NS / SIM_SEC));
 		world_relax();
 	}
@@ -138,6 +153,17 @@ static int world_thread_start(pthread_t *thread, bool detached,
 static void world_thread_join(pthread_t thread)
 {
 	sim_fiber_join((struct sim_fiber *)(uintptr_t)thread);
+}
+
+static void world_thread_name(pthread_t thread, const char *name)
+{
+	(void)thread;
+	(void)name;
+}
+
+static uint32_t world_cpus(void)
+{
+	return WORLD_CPUS;
 }
 
 /* --- loops --- */
@@ -285,12 +311,15 @@ void sim_world_install(void)
 		.relax = world_relax,
 		.yield = world_relax,
 		.lock_contended = world_lock_contended,
+		.rwlock_contended = world_rwlock_contended,
 		.cond_wait = world_cond_wait,
 		.cond_wake = world_cond_wake,
 		.word_wait = world_word_wait,
 		.word_wake = world_word_wake,
 		.thread_start = world_thread_start,
 		.thread_join = world_thread_join,
+		.thread_name = world_thread_name,
+		.cpus = world_cpus,
 		.loop_start = world_loop_start,
 		.loop_wake = world_loop_wake,
 		.loop_join = world_loop_join,
