@@ -21,6 +21,24 @@
 
 /* --- this process -------------------------------------------------------- */
 
+/* Starts the server of a process that no other process can reach. */
+static int peer_serve_unbound(struct tei_meta_store *s, uint64_t incarnation,
+			      struct tei_meta_server **server,
+			      struct tei_err *err)
+{
+	struct tei_meta_server_config config;
+	int rc;
+
+	tei_meta_server_defaults(s->settings, s->ops->scheme, incarnation,
+				 &config);
+	config.secret = s->secret;
+	config.unbound = true;
+	rc = tei_meta_server_start(&config, server, err);
+	if (!rc)
+		tei_meta_store_attach(s, *server);
+	return rc;
+}
+
 int tei_meta_store_serve(struct tei_meta_store *s, const char *server_name,
 			 uint64_t incarnation, struct tei_meta_server **server,
 			 bool *fixed, struct tei_err *err)
@@ -31,6 +49,9 @@ int tei_meta_store_serve(struct tei_meta_store *s, const char *server_name,
 	uint16_t port;
 	int rc;
 
+	*fixed = true;
+	if (s->ops->unbound)
+		return peer_serve_unbound(s, incarnation, server, err);
 	rc = tei_meta_local_host(s->settings, server_name, address, host,
 				 &given, err);
 	if (rc)

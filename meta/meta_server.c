@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,6 +13,7 @@
 
 #include "meta/meta_server_int.h"
 #include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
 #include "meta/tei_meta_server.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -582,6 +584,22 @@ static void server_wake(struct tei_meta_server *s)
 	(void)n;
 }
 
+/* Gives the server an address at which no socket listens. */
+static int server_start_unbound(struct tei_meta_server *s, struct tei_err *err)
+{
+	struct meta_bound *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "out of memory for the control channel");
+	snprintf(b->host, sizeof(b->host), "%s", s->config.host);
+	tei_meta_join(b->host, 0, b->name);
+	tei_meta_join(b->host, 0, b->address);
+	s->all = s->first = s->bound = b;
+	s->config.host = b->host;
+	return 0;
+}
+
 int tei_meta_server_start(const struct tei_meta_server_config *config,
 			  struct tei_meta_server **out, struct tei_err *err)
 {
@@ -597,6 +615,13 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				    "out of memory for the control channel");
+	if (config->unbound) {
+		rc = server_start_unbound(s, err);
+		if (rc)
+			goto err_free;
+		*out = s;
+		return 0;
+	}
 	rc = server_bind(s, &s->config, 0, err);
 	if (rc < 0)
 		goto err_free;
@@ -681,9 +706,11 @@ void tei_meta_server_stop(struct tei_meta_server *s)
 {
 	if (!s)
 		return;
-	__atomic_store_n(&s->stopping, true, __ATOMIC_RELEASE);
-	server_wake(s);
-	pthread_join(s->thread, NULL);
+	if (!s->config.unbound) {
+		__atomic_store_n(&s->stopping, true, __ATOMIC_RELEASE);
+		server_wake(s);
+		tei_thread_join(s->thread);
+	}
 	server_free(s);
 }
 

@@ -55,6 +55,7 @@ static const struct store_scheme {
 	{ "http", NULL, "--disable-http" },
 	{ "https", NULL, "--disable-http" },
 #endif
+	{ "inside", &meta_inside_ops, NULL },
 };
 
 #define STORE_SCHEMES	(sizeof(store_schemes) / sizeof(store_schemes[0]))

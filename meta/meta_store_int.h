@@ -23,6 +23,8 @@ struct meta_names;
 struct meta_store_ops {
 	const char *scheme;
 	uint32_t caps; /* properties, as bits TEI_META_ADDRESSES, … */
+	bool unbound;  /* true if the processes use no sockets, so that their
+			* servers are not bound to an address */
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
@@ -137,6 +139,9 @@ struct tei_meta_store {
 
 extern const struct meta_store_ops meta_etcd_ops;
 extern const struct meta_store_ops meta_http_ops;
+/* This back end is linked into simulators only. In the library the symbol is
+ * undefined, so its address is NULL. */
+extern const struct meta_store_ops meta_inside_ops __attribute__((weak));
 extern const struct meta_store_ops meta_p2p_ops;
 extern const struct meta_store_ops meta_redis_ops;
 extern const struct meta_store_ops meta_zookeeper_ops;

@@ -39,6 +39,8 @@ struct tei_meta_server_config {
 			   * an IPv6 address is bound */
 	uint32_t backlog; /* (0: SOMAXCONN) backlog of
 			   * listen(2) */
+	bool unbound;	  /* true: the server has no socket and no thread, so
+			   * no client can reach it, and "host" is any text */
 	const struct tei_secret *secret; /* shared secret that clients must
 					  * prove to have; NULL: every client is
 					  * served */

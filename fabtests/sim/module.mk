@@ -69,6 +69,7 @@ SCALE_SRCS = $(SIM_SRCS) \
 
 TEST_SRCS_sim = $(SIM_SRCS) \
 	fabtests/sim/sim_core_test.c \
+	fabtests/sim/sim_engine_test.c \
 	fabtests/sim/sim_fabric_test.c \
 	fabtests/sim/sim_fence.c \
 	fabtests/sim/sim_fence_test.c \
@@ -76,6 +77,7 @@ TEST_SRCS_sim = $(SIM_SRCS) \
 	fabtests/sim/sim_plane_test.c \
 	fabtests/sim/sim_planes.c \
 	fabtests/sim/sim_test_main.c \
+	meta/meta_inside.c \
 	# EOL
 
 UNIT_TESTS += sim

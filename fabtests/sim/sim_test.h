@@ -7,6 +7,7 @@
 #include "util/tei_test.h"
 
 extern const struct tei_test_case sim_core_cases[];
+extern const struct tei_test_case sim_engine_cases[];
 extern const struct tei_test_case sim_fabric_cases[];
 extern const struct tei_test_case sim_fence_cases[];
 extern const struct tei_test_case sim_overtake_cases[];

@@ -5,6 +5,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "sim_core", sim_core_cases },
+		{ "sim_engine", sim_engine_cases },
 		{ "sim_fabric", sim_fabric_cases },
 		{ "sim_fence", sim_fence_cases },
 		{ "sim_overtake", sim_overtake_cases },
