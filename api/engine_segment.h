@@ -224,6 +224,10 @@ bool engine_addr_unpack(const struct tei_meta_address *in,
  * of its task is published. */
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 			  int status);
+/* Does the same for n copies that are COMPLETED and have "bytes" bytes
+ * together. */
+void engine_traffic_completed(struct engine_traffic *t, bool read,
+			      uint64_t bytes, uint64_t n);
 
 /* --- engine_paths.c ------------------------------------------------------ */
 /* Fills in the statistics *s of the segment with that id, and its paths.

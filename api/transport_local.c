@@ -101,12 +101,16 @@ static int local_uninstall(struct engine *e, const char *proto,
 
 /* --- ends ----------------------------------------------------------------- */
 
-static void local_count(struct engine_task *t, uint64_t bytes, int status)
+static struct engine_traffic *local_traffic(struct engine_task *t)
 {
 	struct engine_local_process *process = local_task(t)->process;
 
-	engine_traffic_count(process ? &process->traffic : &t->engine->own,
-			     t->read, bytes, status);
+	return process ? &process->traffic : &t->engine->own;
+}
+
+static void local_count(struct engine_task *t, uint64_t bytes, int status)
+{
+	engine_traffic_count(local_traffic(t), t->read, bytes, status);
 }
 
 /* Called for a copy that has failed because memory is not registered. If that
@@ -303,19 +307,36 @@ static size_t copy_gather(struct engine_task *tasks, size_t n,
 	return i;
 }
 
+/* Ends n tasks of one run as COMPLETED. They have the same process and the same
+ * direction, so they are counted together. */
+static void copy_end_run(struct engine_task *tasks,
+			 struct tei_local_op *const ops[], size_t n)
+{
+	uint64_t bytes = 0;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		bytes += ops[i]->length;
+	engine_traffic_completed(local_traffic(&tasks[0]), tasks[0].read, bytes,
+				 n);
+	for (i = 0; i < n; i++)
+		engine_task_end(&tasks[i], STATUS_COMPLETED, NULL);
+}
+
 /* Executes the copies of n tasks in this thread, with as few system calls as
  * possible, and ends the tasks. */
 static void copy_start_here(struct engine *e, struct engine_task *tasks,
 			    struct tei_local_op *const ops[], size_t n)
 {
-	size_t at = 0, end;
+	size_t at = 0, done;
 
 	while (at < n) {
-		end = at + tei_local_copy_run(e->local, ops + at, n - at);
-		if (end == at)
-			copy_start(e, &tasks[at++], true);
-		for (; at < end; at++)
-			local_end(&tasks[at], 0, ops[at]->length, NULL);
+		done = tei_local_copy_run(e->local, ops + at, n - at);
+		if (done)
+			copy_end_run(&tasks[at], ops + at, done);
+		else
+			copy_start(e, &tasks[at], true);
+		at += done ? done : 1;
 	}
 }
 
@@ -601,17 +622,46 @@ static void local_start(struct engine *e, struct engine_task *t)
 	}
 }
 
+/* Largest number of bytes that the calling thread copies itself, if the memory
+ * of the target can be mapped: about one millisecond. */
+#define COPY_HERE_MAX (8 * (uint64_t)TEI_LOCAL_PIECE)
+
+/*
+ * Returns how many of n copies with the same process the calling thread executes
+ * itself; the copy threads execute the rest. "bytes" is the total length. If all
+ * of it is short, waking another thread would take longer than copying. Copies
+ * through a mapping are divided equally between this thread and the copy
+ * threads. The kernel's copies are made by the copy threads alone.
+ */
+static size_t copy_share(const struct engine *e,
+			 struct tei_local_op *const ops[], size_t n,
+			 uint64_t bytes)
+{
+	uint64_t most = bytes / (tei_local_threads(e->local) + 1);
+	size_t i;
+
+	if (bytes <= TEI_LOCAL_PIECE)
+		return n;
+	if (!tei_local_peer_maps(ops[0]->peer))
+		return 0;
+	if (most > COPY_HERE_MAX)
+		most = COPY_HERE_MAX;
+	for (i = 0; i < n && ops[i]->length <= most; i++)
+		most -= ops[i]->length;
+	return i;
+}
+
 /*
  * Starts the first task, and the tasks after it that are copies with the same
- * process and short enough. Several such copies are executed in this thread if
- * their total length is short, otherwise by the copy threads.
+ * process and short enough. Several such copies are divided between this thread
+ * and the copy threads.
  */
 static size_t local_start_next(struct engine *e, struct engine_task *tasks,
 			       size_t n)
 {
 	struct tei_local_op *ops[TEI_LOCAL_RUN];
 	uint64_t bytes;
-	size_t i, m = 0;
+	size_t here, i, m = 0;
 
 	if (n > 1 && local_task(&tasks[0])->kind == LOCAL_COPY)
 		m = copy_gather(tasks, n, ops, &bytes);
@@ -619,10 +669,10 @@ static size_t local_start_next(struct engine *e, struct engine_task *tasks,
 		local_start(e, &tasks[0]);
 		return 1;
 	}
-	if (bytes <= TEI_LOCAL_PIECE)
-		copy_start_here(e, tasks, ops, m);
-	for (i = 0; i < m && bytes > TEI_LOCAL_PIECE; i++)
+	here = copy_share(e, ops, m, bytes);
+	for (i = here; i < m; i++)
 		copy_start(e, &tasks[i], false);
+	copy_start_here(e, tasks, ops, here);
 	return m;
 }
 

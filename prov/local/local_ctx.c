@@ -144,6 +144,11 @@ static uint32_t ctx_workers(const struct tei_settings *settings)
 	return n < CTX_WORKERS_MAX ? n : CTX_WORKERS_MAX;
 }
 
+uint32_t tei_local_threads(const struct tei_local *ctx)
+{
+	return ctx->workers;
+}
+
 static void ctx_init_sync(struct tei_local *ctx) TEI_NO_TSA
 {
 	pthread_condattr_t attr;

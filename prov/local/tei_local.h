@@ -68,6 +68,9 @@ int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
  */
 void tei_local_fini(struct tei_local *ctx);
 
+/* Returns the largest number of copy threads of the context. */
+uint32_t tei_local_threads(const struct tei_local *ctx);
+
 /* ---- identity --------------------------------------------------------- */
 
 /* The values with which another process reaches this context. Published as it
