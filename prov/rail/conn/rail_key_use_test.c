@@ -11,12 +11,14 @@
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/peer/rail_recv.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/sched/rail_sched.h"
 #include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
 #include "util/err.h"
 #include "util/list.h"
 #include "util/lock.h"
@@ -514,6 +516,43 @@ static void test_merged_slice_loses_only_task_of_group(void)
 	use_end_groups(&rig, group, NULL);
 }
 
+/* One of two tasks that were merged into a slice has been cancelled. When the
+ * deadline ends the other one, the slice is dropped, and both leave the list of
+ * live tasks. */
+static void test_deadline_ends_both_tasks_of_merged_slice(void)
+{
+	struct tei_rail_task *first, *canceled;
+	struct rail_slice *s;
+	struct use_rig rig;
+
+	use_begin(&rig);
+	use_add(&rig, 0x1000, 2 * USE_LEN, 1);
+	first = use_task(&rig, 0x1000, 0, NULL);
+	canceled = use_task(&rig, 0x2000, 0, NULL);
+	rail_task_unqueue(first);
+	rail_task_unqueue(canceled);
+	first->cut = first->done_bytes = canceled->cut = USE_LEN;
+	s = use_slice(&rig, first, 0, USE_LEN);
+	s->ntasks = 2;
+	s->len = 2 * USE_LEN;
+	first->merge_next = canceled;
+	canceled->slices++;
+	canceled->merge_next = NULL;
+	tei_list_del(&s->link);
+	tei_list_add_tail(&rig.peer->tasks.retry, &s->link);
+	rail_task_end(rig.plane.dp, canceled, TEI_RAIL_END_CANCELED, NULL,
+		      &rig.done);
+	CU_ASSERT_EQUAL(canceled->slices, 1);
+	rail_sched_leave(rig.plane.dp);
+	rail_ctl_deadlines(rig.peer, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
+	rail_sched_enter(rig.plane.dp);
+	CU_ASSERT(tei_list_empty(&rig.peer->tasks.live));
+	CU_ASSERT(tei_list_empty(&rig.peer->tasks.retry));
+	CU_ASSERT_EQUAL(rig.task[0].end, TEI_RAIL_END_FAILED);
+	CU_ASSERT_EQUAL(rig.task[1].end, TEI_RAIL_END_CANCELED);
+	use_end(&rig);
+}
+
 const struct tei_test_case rail_key_use_cases[] = {
 	{ "revocation_fails_partly_cut_task",
 	  test_revocation_fails_partly_cut_task },
@@ -539,6 +578,8 @@ const struct tei_test_case rail_key_use_cases[] = {
 	  test_no_task_of_group_is_cut_after_revocation },
 	{ "key_of_newer_region_fails_group",
 	  test_key_of_newer_region_fails_group },
+	{ "deadline_ends_both_tasks_of_merged_slice",
+	  test_deadline_ends_both_tasks_of_merged_slice },
 	{ "merged_slice_loses_only_task_of_group",
 	  test_merged_slice_loses_only_task_of_group },
 	{ NULL, NULL },

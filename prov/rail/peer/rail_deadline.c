@@ -138,7 +138,8 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			t->complete_stage = 1;
 			t->complete_ns = now;
 			*retire = true;
-			rail_task_end(dp, t, TEI_RAIL_END_FAILED, &err, done);
+			rail_task_end_unpurged(dp, t, TEI_RAIL_END_FAILED, &err,
+					       done);
 		} else if (!t->complete_ns) {
 			t->complete_ns = now;
 			/* the peer is silent, so the slices will not
@@ -156,6 +157,7 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			*give_up = true;
 		}
 	}
+	rail_task_purge(p, done);
 }
 
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *p)
@@ -186,8 +188,10 @@ static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 			continue;
 		t->silent = true;
 		t->complete_ns = now;
-		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, done);
+		rail_task_end_unpurged(p->dp, t, TEI_RAIL_END_FAILED, &err,
+				       done);
 	}
+	rail_task_purge(p, done);
 	if (give_up && !p->tasks.posted)
 		rail_peer_fail_unfenced(p, done);
 	rail_notify_presumed(p, &err);

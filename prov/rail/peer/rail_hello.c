@@ -91,7 +91,9 @@ static void hello_no_route(struct tei_rail_peer *p)
 		TEI_ERROR("rail", "%s: %s", p->name, err.text);
 	tei_list_foreach_safe (t, tmp, &p->tasks.live, struct tei_rail_task,
 			       live_link)
-		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, &done);
+		rail_task_end_unpurged(p->dp, t, TEI_RAIL_END_FAILED, &err,
+				       &done);
+	rail_task_purge(p, &done);
 	rail_notify_fail(p, &err);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);

@@ -380,7 +380,8 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	rail_health_forget(p);
 	tei_list_foreach_safe (t, tmp, &p->tasks.live, struct tei_rail_task,
 			       live_link)
-		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
+		rail_task_end_unpurged(dp, t, TEI_RAIL_END_FAILED, why, done);
+	rail_task_purge(p, done);
 	rail_notify_gone(p, why);
 	if (gone != RAIL_GONE_PERHAPS)
 		peer_over(p, gone, why->text, done);

@@ -113,9 +113,7 @@ void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 	rail_slice_put(dp, s);
 }
 
-/* Drops the slices of the retry list whose tasks have all ended. */
-static void complete_purge(struct tei_rail_peer *peer, struct rail_done *done)
-	TEI_REQUIRES(rail_sched_held)
+void rail_task_purge(struct tei_rail_peer *peer, struct rail_done *done)
 {
 	struct rail_slice *s, *tmp;
 
@@ -125,12 +123,10 @@ static void complete_purge(struct tei_rail_peer *peer, struct rail_done *done)
 			rail_slice_drop(peer->dp, s, false, done);
 }
 
-void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
-		   enum tei_rail_end end, const struct tei_err *err,
-		   struct rail_done *done)
+void rail_task_end_unpurged(struct tei_rail_dp *dp, struct tei_rail_task *task,
+			    enum tei_rail_end end, const struct tei_err *err,
+			    struct rail_done *done)
 {
-	struct tei_rail_peer *peer = task->peer;
-
 	if (task->complete_wanted)
 		return;
 	task->complete_wanted = (uint8_t)(end + 1);
@@ -144,10 +140,17 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 	} else if (task->ext && task->ext->atomic) {
 		rail_atomic_end(task);
 	}
-	if (task->slices)
-		complete_purge(peer, done);
-	else
+	if (!task->slices)
 		rail_task_finish(dp, task, done);
+}
+
+void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		   enum tei_rail_end end, const struct tei_err *err,
+		   struct rail_done *done)
+{
+	rail_task_end_unpurged(dp, task, end, err, done);
+	if (task->slices)
+		rail_task_purge(task->peer, done);
 }
 
 static void complete_fill_err(const struct tei_rail_peer *peer,

@@ -328,6 +328,20 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   enum tei_rail_end end, const struct tei_err *err,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
+/*
+ * rail_task_end_unpurged does what rail_task_end does, but leaves the slices of
+ * the retry list whose tasks have all ended. It removes no other task from
+ * peer->tasks.live, so a loop over that list calls it, and rail_task_purge
+ * after the loop. rail_task_purge drops those slices and with them the tasks
+ * that have ended.
+ */
+void rail_task_end_unpurged(struct tei_rail_dp *dp, struct tei_rail_task *task,
+			    enum tei_rail_end end, const struct tei_err *err,
+			    struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+void rail_task_purge(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
 /* Handles the completions of slices (rail_slice_op.c). */
 extern const struct rail_op_handler rail_slice_op;
 
