@@ -158,14 +158,14 @@ struct engine_transport_ops {
 
 	/*
 	 * Starts a prepared task. If the task cannot start, it is ended with an
-	 * error. May copy at most TEI_LOCAL_INLINE bytes before it returns, and
+	 * error. May copy at most TEI_LOCAL_PIECE bytes before it returns, and
 	 * does not wait. Not set if start_run is set.
 	 */
 	void (*start)(struct engine *e, struct engine_task *t);
 	/*
 	 * Starts the first of n tasks as start does, and possibly further ones
 	 * that follow it directly and have this transport. If it starts several
-	 * tasks, it copies at most TEI_LOCAL_PIECE bytes in total before it
+	 * tasks, it copies bytes for about one millisecond at most before it
 	 * returns. Returns the number of started tasks. Optional: if set, it is
 	 * used instead of start.
 	 */

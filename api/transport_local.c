@@ -622,8 +622,8 @@ static void local_start(struct engine *e, struct engine_task *t)
 	}
 }
 
-/* Largest number of bytes that the calling thread copies itself, if the memory
- * of the target can be mapped: about one millisecond. */
+/* Largest number of bytes that the calling thread copies in one submission, if
+ * the memory of the target can be mapped: about one millisecond. */
 #define COPY_HERE_MAX (8 * (uint64_t)TEI_LOCAL_PIECE)
 
 /*
@@ -651,6 +651,19 @@ static size_t copy_share(const struct engine *e,
 	return i;
 }
 
+/* Returns true if the calling thread should execute a single copy through a
+ * mapping, because passing it to the only copy thread would take longer. Several
+ * copy threads divide the copy among them. */
+static bool copy_is_quick(const struct engine *e, struct engine_task *t)
+{
+	const struct local_task *l = local_task(t);
+
+	return l->kind == LOCAL_COPY && l->process &&
+	       l->u.op.length <= TEI_LOCAL_PIECE &&
+	       tei_local_threads(e->local) == 1 &&
+	       tei_local_peer_maps(l->process->peer);
+}
+
 /*
  * Starts the first task, and the tasks after it that are copies with the same
  * process and short enough. Several such copies are divided between this thread
@@ -666,7 +679,10 @@ static size_t local_start_next(struct engine *e, struct engine_task *tasks,
 	if (n > 1 && local_task(&tasks[0])->kind == LOCAL_COPY)
 		m = copy_gather(tasks, n, ops, &bytes);
 	if (m < 2) {
-		local_start(e, &tasks[0]);
+		if (n == 1 && copy_is_quick(e, &tasks[0]))
+			copy_start(e, &tasks[0], true);
+		else
+			local_start(e, &tasks[0]);
 		return 1;
 	}
 	here = copy_share(e, ops, m, bytes);

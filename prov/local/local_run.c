@@ -33,7 +33,7 @@ static bool run_accepts(const struct tei_local_op *first,
 			const struct tei_local_op *op)
 {
 	return op->peer == first->peer && op->opcode == first->opcode &&
-	       op->length && op->length <= TEI_LOCAL_COPY_MAX && op->local &&
+	       op->length && op->length <= TEI_LOCAL_INLINE && op->local &&
 	       (uint64_t)(uintptr_t)op->local <= UINT64_MAX - op->length &&
 	       op->remote <= UINT64_MAX - op->length;
 }

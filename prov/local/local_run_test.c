@@ -146,7 +146,7 @@ static void test_run_ends_before_other_operations(void)
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 10);
 	op->opcode = TEI_LOCAL_WRITE;
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 5);
-	run_set(r, 5, TEI_LOCAL_READ, 0, TEI_LOCAL_COPY_MAX + 1);
+	run_set(r, 5, TEI_LOCAL_READ, 0, TEI_LOCAL_INLINE + 1);
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 5);
 	run_set(r, 5, TEI_LOCAL_READ, 0, 64);
 	op->local = stray; /* memory that is not registered */
@@ -157,7 +157,7 @@ static void test_run_ends_before_other_operations(void)
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 5);
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 1) == 0);
 	for (i = 0; i < 10; i++)
-		run_set(r, i, TEI_LOCAL_READ, 0, TEI_LOCAL_COPY_MAX);
+		run_set(r, i, TEI_LOCAL_READ, 0, TEI_LOCAL_INLINE);
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 10) == 4);
 	run_close(r);
 }

@@ -36,9 +36,9 @@ struct tei_settings;
  */
 #define TEI_LOCAL_PIECE		(1u << 20)
 /* Largest length that tei_local_copy accepts. */
-#define TEI_LOCAL_COPY_MAX	(256u << 10)
+#define TEI_LOCAL_COPY_MAX	TEI_LOCAL_PIECE
 /* Largest length for which a copy by the calling thread is faster than a copy
- * thread. */
+ * thread, even if the kernel makes the copy. */
 #define TEI_LOCAL_INLINE	(256u << 10)
 /* Largest number of operations that tei_local_copy_run copies at once. */
 #define TEI_LOCAL_RUN 1023u
@@ -381,7 +381,7 @@ int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
  * Copies several operations with one system call on the calling thread. The
  * operations have not been submitted. Takes the first of the n operations, as
  * long as they have the same peer and opcode as op[0], lie in one region of the
- * peer, have at most TEI_LOCAL_COPY_MAX bytes each, and have at most
+ * peer, have at most TEI_LOCAL_INLINE bytes each, and have at most
  * TEI_LOCAL_PIECE bytes together. Makes all checks and calls no done callback.
  * Returns the number of operations whose bytes are all in place; the operation
  * after them may be copied in part. Reports no error: the caller passes this
