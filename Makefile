@@ -324,14 +324,18 @@ stress: lib $(STRESS_FILES)
 
 # Runs the data plane in a simulated world for a minute without faults, with few
 # places for connections. Then runs the libfabric provider for SIM_PROV simulated
-# seconds, and the data plane for SIM simulated seconds, with faults from the SEED.
+# seconds, engines for SIM_ENGINE seconds, and the data plane for SIM seconds, with
+# faults from the SEED.
 SIM = 3600
 SIM_PROV = 300
+SIM_ENGINE = 60
 SEED = 1
 SIMULATE_OPTIONS =
 simulate: with-tests $(SIM_FI) $(SIMULATE)
 	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim=60 --faults=0 --places=4
 	@$(sanitized) $(SIMULATE) --world=fi --seed='$(SEED)' --sim='$(SIM_PROV)'
+	@$(sanitized) $(SIMULATE) --world=engine --seed='$(SEED)' \
+		--sim='$(SIM_ENGINE)'
 	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim='$(SIM)' \
 		$(SIMULATE_OPTIONS)
 
@@ -617,7 +621,7 @@ check-threads     the tests of threads, for a build with --enable-tsan
 check-stress      random operations and faults, for two minutes
 check-vm          the tests in a virtual machine
 stress            random operations and faults, for STRESS=SECONDS
-simulate          the provider and the data plane in a simulated world; SIM=SECONDS, SEED=N
+simulate          the provider, engines and the data plane in a simulated world; SIM=SECONDS, SEED=N
 simulate-fences   FENCES=100000 simulated fences against their model; SEED=N
 mutants           mutants of the protocol, which the simulator must find; MUTANTS='WORD…'
 scale             memory and time of a data plane with SCALE=10000 peers

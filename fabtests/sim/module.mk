@@ -31,6 +31,9 @@ SIM_FI_SRCS = \
 SIMULATE_SRCS = $(SIM_SRCS) $(PROV_SRCS) \
 	fabtests/sim/sim_check.c \
 	fabtests/sim/sim_cluster.c \
+	fabtests/sim/sim_engine.c \
+	fabtests/sim/sim_engine_batch.c \
+	fabtests/sim/sim_engine_message.c \
 	fabtests/sim/sim_fence.c \
 	fabtests/sim/sim_fence_hooks.c \
 	fabtests/sim/sim_fi.c \
@@ -41,6 +44,7 @@ SIMULATE_SRCS = $(SIM_SRCS) $(PROV_SRCS) \
 	fabtests/sim/simulate.c \
 	fabtests/sim/simulate_shrink.c \
 	fabtests/sim/simulate_timeline.c \
+	meta/meta_inside.c \
 	# EOL
 
 # The functions of prov/rail whose calls sim_fence_hooks.c records.

@@ -22,6 +22,7 @@
 #include "fabtests/sim/sim.h"
 #include "fabtests/sim/sim_check.h"
 #include "fabtests/sim/sim_cluster.h"
+#include "fabtests/sim/sim_engine.h"
 #include "fabtests/sim/sim_fence.h"
 #include "fabtests/sim/sim_fence_hooks.h"
 #include "fabtests/sim/sim_fi.h"
@@ -305,6 +306,7 @@ static const struct sim_workload *option_world(const char *option)
 	static const struct sim_workload *const worlds[] = {
 		&sim_load_workload,
 		&sim_fi_workload,
+		&sim_engine_workload,
 	};
 	size_t i;
 
