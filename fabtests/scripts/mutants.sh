@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Mutants of the peer protocol. Each patch in fabtests/mutants/ breaks one rule of
-# prov/rail, and the simulator must find that. The head of a patch names the rule,
+# Mutants of the peer protocol and of engines. Each patch in fabtests/mutants/ breaks
+# one rule of prov/rail or api, and the simulator must find that. The head of a patch names the rule,
 # and the options of the simulator with which the mutant is found. If the head has a
 # line "Found: TEXT", the simulator's error must contain the text.
 #
