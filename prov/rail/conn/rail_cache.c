@@ -169,6 +169,7 @@ static void cache_part(struct rail_cache *c, struct rail_cache_slot *slot)
 	struct rail_conn *conn = slot->conn;
 
 	tei_sieve_remove(&c->held, &slot->entry);
+	c->full_ns = 0;
 	c->busy -= conn->inflight != 0;
 	slot->conn = NULL;
 	slot->fi_addr = conn->fi_addr;
@@ -289,7 +290,9 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 	struct cache_check look = { .now = now };
 	struct tei_sieve_entry *e;
 
-	if (rail_cache_degraded(c))
+	/* a search at the same time would not find a place either: a silent peer
+	 * gets only places that any other peer would get too */
+	if (rail_cache_degraded(c) || c->full_ns == now)
 		return false;
 	look.of_silent = silent && cache_silent_enough(c, now);
 	while (look.of_silent || c->held.count >= cache_places(c)) {
@@ -298,8 +301,10 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 			look.press = true;
 			continue;
 		}
-		if (!e)
+		if (!e) {
+			c->full_ns = silent ? c->full_ns : now;
 			return false;
+		}
 		look.of_silent = false;
 		c->evicted++;
 		cache_part(c,

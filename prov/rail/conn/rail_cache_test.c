@@ -534,6 +534,48 @@ static void test_freed_peer_leaves_no_connection(void)
 	cache_end(rig);
 }
 
+/* Marks the connections of the peers in the cache as busy or not, as messages
+ * that are under way would, but without rail_conn_sent. */
+static void cache_set_busy(struct cache_rig *rig, bool busy)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_sieve_entry *e;
+
+	tei_list_foreach(e, &cache_of(rig)->held.order, struct tei_sieve_entry,
+			 link)
+		tei_container_of(e, struct rail_cache_slot, entry)->conn->msgs =
+			busy;
+}
+
+static void test_full_cache_is_searched_once_at_a_time(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+	struct rail_lane *lane;
+	struct rail_conn *conn;
+	uint64_t now;
+
+	cache_round(rig, CACHE_TARGETS, 1);
+	test_plane_still(&rig->from);
+	now = tei_now_ns() + TEST_WAIT_NS;
+	conn = cache_conn(rig, 0, &lane);
+	tei_mutex_lock(&lane->lock);
+	rail_sched_enter(rig->from.dp);
+	CU_ASSERT_PTR_NULL(conn->slot);
+	CU_ASSERT_EQUAL(cache_of(rig)->held.count, CACHE_CAP);
+	cache_set_busy(rig, true);
+	CU_ASSERT_FALSE(rail_cache_admit_msg(lane, conn, now));
+	/* this change was not reported, so another search is needed to find
+	 * it */
+	cache_set_busy(rig, false);
+	CU_ASSERT_FALSE(rail_cache_admit_msg(lane, conn, now));
+	CU_ASSERT(rail_cache_admit_msg(lane, conn, now + 1));
+	rail_cache_drop(conn);
+	rail_sched_leave(rig->from.dp);
+	rail_cache_close(lane);
+	tei_mutex_unlock(&lane->lock);
+	cache_end(rig);
+}
+
 const struct tei_test_case rail_cache_cases[] = {
 	{ "connections_are_bounded", test_connections_are_bounded },
 	{ "connections_are_bounded_by_retiring_lanes",
@@ -554,6 +596,8 @@ const struct tei_test_case rail_cache_cases[] = {
 	  test_post_on_closing_connection_is_deferred },
 	{ "post_to_other_lane_generation_is_deferred",
 	  test_post_to_other_lane_generation_is_deferred },
+	{ "full_cache_is_searched_once_at_a_time",
+	  test_full_cache_is_searched_once_at_a_time },
 	{ "off_route_connection_when_idle_is_evicted",
 	  test_off_route_connection_when_idle_is_evicted },
 	{ "freed_peer_leaves_no_connection",

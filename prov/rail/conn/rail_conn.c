@@ -577,8 +577,10 @@ void rail_conn_put(struct rail_slice *s)
 		conn->bulk_bytes -= s->len;
 		s->lane->rail->bulk.bytes -= s->len;
 	}
-	if (!--conn->inflight && conn->slot)
+	if (!--conn->inflight && conn->slot) {
 		conn->slot->cache->busy--;
+		conn->slot->cache->full_ns = 0;
+	}
 }
 
 void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
@@ -590,8 +592,8 @@ void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
 
 void rail_conn_sent(struct rail_tx *tx)
 {
-	if (tx->conn)
-		tx->conn->msgs--;
+	if (tx->conn && !--tx->conn->msgs && tx->conn->slot)
+		tx->conn->slot->cache->full_ns = 0;
 	tx->conn = NULL;
 }
 
