@@ -99,6 +99,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	tei_mutex_init(&dp->sched);
 	tei_cond_init(&dp->cond);
 	tei_list_init(&dp->peers.list);
+	tei_list_init(&dp->tasks.recent);
 	tei_list_init(&dp->memory.revoking);
 	tei_list_init(&dp->peers.attn);
 	tei_list_init(&dp->tasks.active);

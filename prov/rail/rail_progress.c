@@ -367,16 +367,20 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 static void progress_deadlines(struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
-	struct tei_rail_peer *p;
+	struct tei_rail_peer *p, *tmp;
 
 	if (now - pr->deadline_ns < PROGRESS_MAX_SLEEP_NS ||
 	    !__atomic_load_n(&dp->tasks.nlive, __ATOMIC_RELAXED))
 		return;
 	pr->deadline_ns = now;
 	rail_sched_enter(dp);
-	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
+	tei_list_foreach_safe (p, tmp, &dp->tasks.recent, struct tei_rail_peer,
+			       tasks.recent_link) {
 		if (!tei_list_empty(&p->tasks.live))
 			rail_peer_attend(p);
+		else if (!dp->conf.reports)
+			tei_list_del(&p->tasks.recent_link);
+	}
 	rail_sched_leave(dp);
 }
 

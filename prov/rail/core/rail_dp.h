@@ -198,6 +198,11 @@ struct rail_dp_tasks {
 					 * (active list) */
 	uint32_t nactive;		/* atomic: number of entries of
 					 * "active" */
+	struct tei_list recent;		/* peers (tasks.recent_link) that have
+					 * unfinished tasks, and peers to which
+					 * tasks were submitted since the last
+					 * check of the reports of moved
+					 * bytes */
 	bool stirred;			/* tasks were submitted since the last
 					 * check of the progress thread */
 	uint64_t bulk_left;		/* bytes of bulk requests not yet cut */

@@ -80,6 +80,7 @@ struct rail_peer_tasks {
 	uint32_t queued;
 	struct tei_list live;		/* unfinished tasks in the order of
 					 * submission */
+	struct tei_list recent_link;	/* in dp->tasks.recent, or unlinked */
 	uint64_t moved_ns;		/* time of the last completion; if no
 					 * task was unfinished since then, time
 					 * of the next submission */

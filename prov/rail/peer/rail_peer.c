@@ -135,6 +135,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->tasks.small);
 	tei_list_init(&p->tasks.queue);
 	tei_list_init(&p->tasks.live);
+	tei_list_init(&p->tasks.recent_link);
 	tei_list_init(&p->tasks.retry);
 	tei_list_init(&p->tasks.awaiting_fence);
 	rail_notify_init(p);
@@ -277,6 +278,7 @@ bool rail_peer_maybe_free(struct tei_rail_peer *p)
 				 p->dp->tasks.nactive - 1, __ATOMIC_RELAXED);
 	rail_health_forget(p);
 	tei_list_del(&p->active_link);
+	tei_list_del(&p->tasks.recent_link);
 	tei_list_del(&p->attn_link);
 	tei_list_del(&p->hash_link);
 	tei_list_del(&p->link);

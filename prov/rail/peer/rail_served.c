@@ -29,10 +29,13 @@
 
 void rail_served_mark(struct tei_rail_dp *dp)
 {
-	struct tei_rail_peer *p;
+	struct tei_rail_peer *p, *tmp;
 
 	rail_sched_enter(dp);
-	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
+	tei_list_foreach_safe (p, tmp, &dp->tasks.recent, struct tei_rail_peer,
+			       tasks.recent_link) {
+		if (tei_list_empty(&p->tasks.live))
+			tei_list_del(&p->tasks.recent_link);
 		if (p->state != RAIL_PEER_READY ||
 		    (p->stats.tx_bytes == p->served.sent_tx &&
 		     p->stats.rx_bytes == p->served.sent_rx))

@@ -111,6 +111,8 @@ static void test_totals_that_did_not_change_are_not_reported_again(void)
 	served_move(&rig, false, SERVED_BYTES);
 	test_plane_still(&rig.from);
 	CU_ASSERT(served_due(&rig));
+	/* later checks do not examine the peer until it gets another task */
+	CU_ASSERT(tei_list_empty(&rig.from.dp->tasks.recent));
 	now = tei_now_ns();
 	CU_ASSERT_EQUAL(rail_ctl_served(rig.peer, now, buf), 0);
 	CU_ASSERT(served_shows(&rig, SERVED_BYTES, 0));

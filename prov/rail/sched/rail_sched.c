@@ -127,6 +127,8 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 	t->progress_ns = sched_since(peer, t, now);
 	t->ahead_ns = 0;
 	tei_list_add_tail(&peer->tasks.live, &t->live_link);
+	if (tei_list_empty(&peer->tasks.recent_link))
+		tei_list_add_tail(&dp->tasks.recent, &peer->tasks.recent_link);
 	peer->tasks.queued++;
 	__atomic_store_n(&dp->tasks.nlive, dp->tasks.nlive + 1,
 			 __ATOMIC_RELAXED);
