@@ -38,6 +38,7 @@
 #include "prov/rail/wire/rail_resend.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/heap.h"
 #include "util/hint.h"
 #include "util/list.h"
 #include "util/lock.h"
@@ -90,6 +91,10 @@
  * value, after a long time without activity. */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)
 #define PROGRESS_LONG_SLEEP_NS	(4000 * TEI_NS_PER_MS)
+/* Largest number of peers whose state machines run in one iteration, and the
+ * time after which those of no further peer run. */
+#define PROGRESS_PEERS		64
+#define PROGRESS_PEERS_NS	TEI_NS_PER_MS
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 #define PROGRESS_LANES		2	/* index of the first lane's file
 					 * descriptor in progress.fds */
@@ -312,58 +317,101 @@ static bool progress_lanes(struct progress *pr, bool *target)
 	return any | *target;
 }
 
-/* Runs the state machines of the peers that are due. Returns the time at which
- * the next peer is due, or 0 if there is none. */
+/* Moves peers that are due, at most PROGRESS_PEERS, from dp->peers.timed to the
+ * attention list. */
+static void peers_due(struct tei_rail_dp *dp, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_heap_node *first;
+	struct tei_rail_peer *p;
+	uint32_t n;
+
+	for (n = 0; n < PROGRESS_PEERS; n++) {
+		first = tei_heap_first(&dp->peers.timed);
+		if (!first || first->key > now)
+			return;
+		p = tei_container_of(first, struct tei_rail_peer, timed);
+		tei_heap_remove(&dp->peers.timed, first);
+		tei_list_add_tail(&dp->peers.attn, &p->attn_link);
+	}
+}
+
+/* Returns the time at which the next peer is due, or 0 if there is none. */
+static uint64_t peers_next(const struct tei_rail_dp *dp, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct tei_heap_node *first = tei_heap_first(&dp->peers.timed);
+
+	if (!tei_list_empty(&dp->peers.attn))
+		return now;
+	return first ? first->key : 0;
+}
+
+/* Takes a peer off its list and runs its state machines. If they are due again
+ * later, adds the peer to dp->peers.timed. */
+static void peers_run_one(struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint64_t due;
+
+	tei_list_del(&p->attn_link);
+	rail_sched_leave(dp);
+	due = rail_peer_run(p, now);
+	rail_sched_enter(dp);
+	/* the state machines, or another thread, may have put the peer on the
+	 * attention list again */
+	if (!tei_list_empty(&p->attn_link))
+		return;
+	/* a resolver to which no user refers is freed even if its state
+	 * machines are still due */
+	if (((!due || p->addrs.resolver) && rail_peer_maybe_free(p)) || !due)
+		return;
+	/* if memory is short, the state machines run in the next iteration */
+	if (!tei_heap_add(&dp->peers.timed, &p->timed, due))
+		tei_list_add_tail(&dp->peers.attn, &p->attn_link);
+}
+
+/*
+ * Runs the state machines of the peers that are due: of at most PROGRESS_PEERS
+ * peers, and for about PROGRESS_PEERS_NS. The next iteration, which polls the
+ * lanes first, runs those of further peers. Returns the time at which the next
+ * peer is due, or 0 if there is none.
+ */
 static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct tei_list todo;
-	struct tei_rail_peer *p;
 	uint64_t next =
 		__atomic_load_n(&dp->peers.attn_next_ns, __ATOMIC_RELAXED);
-	uint64_t due;
+	uint64_t from;
+	uint32_t n;
 
 	if (!next || now < next)
 		return next;
-	next = 0;
 	tei_list_init(&todo);
 	rail_sched_enter(dp);
-	__atomic_store_n(&dp->peers.attn_next_ns, 0, __ATOMIC_RELAXED);
+	peers_due(dp, now);
 	tei_list_splice_tail(&todo, &dp->peers.attn);
-	while (!tei_list_empty(&todo)) {
-		p = tei_list_first(&todo, struct tei_rail_peer, attn_link);
-		tei_list_del(&p->attn_link);
-		due = p->due_ns;
-		if (due <= now) {
-			rail_sched_leave(dp);
-			due = rail_peer_run(p, now);
-			rail_sched_enter(dp);
-		}
-		if (tei_list_empty(&p->attn_link)) {
-			/* a resolver to which no user refers is freed even if
-			 * its state machines are still due */
-			if (((!due || p->addrs.resolver) &&
-			     rail_peer_maybe_free(p)) ||
-			    !due)
-				continue;
-			p->due_ns = due;
-			tei_list_add_tail(&dp->peers.attn, &p->attn_link);
-		} else {
-			due = now;	/* the peer was put on the list again
-					 * while its state machines ran */
-		}
-		if (!next || due < next)
-			next = due;
+	from = tei_now_ns();
+	for (n = 0; n < PROGRESS_PEERS && !tei_list_empty(&todo); n++) {
+		peers_run_one(tei_list_first(&todo, struct tei_rail_peer,
+					     attn_link), now);
+		if (tei_now_ns() - from > PROGRESS_PEERS_NS)
+			break;
 	}
-	if (next && (!dp->peers.attn_next_ns || next < dp->peers.attn_next_ns))
-		__atomic_store_n(&dp->peers.attn_next_ns, next,
-				 __ATOMIC_RELAXED);
-	next = dp->peers.attn_next_ns;
+	/* the peers that are left come before those that were added meanwhile */
+	tei_list_splice_tail(&todo, &dp->peers.attn);
+	tei_list_splice_tail(&dp->peers.attn, &todo);
+	next = peers_next(dp, now);
+	__atomic_store_n(&dp->peers.attn_next_ns, next, __ATOMIC_RELAXED);
 	rail_sched_leave(dp);
 	return next;
 }
 
 /* Every PROGRESS_MAX_SLEEP_NS, puts the peers with unfinished tasks on the
- * attention list, so that rail_peer_run checks the deadlines of their tasks. */
+ * attention list, so that rail_peer_run checks the deadlines of their tasks. If
+ * the data plane sends no reports of moved bytes, also removes the other peers
+ * from dp->tasks.recent, which rail_served_mark does otherwise. */
 static void progress_deadlines(struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;

@@ -4,14 +4,19 @@
  * is no progress thread. */
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <rdma/fabric.h>
 #include <string.h>
 
 #include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/list.h"
 #include "util/lock.h"
 #include "util/world.h"
 
@@ -223,6 +228,63 @@ static void test_bytes_move_without_a_progress_thread(void)
 	step_close(&rig);
 }
 
+/* --- many peers ---------------------------------------------------------- */
+
+#define STEP_PEERS 300
+
+/* Returns the number of peers on the attention list. */
+static uint32_t step_attention(struct tei_rail_dp *dp)
+{
+	struct tei_rail_peer *p;
+	uint32_t n = 0;
+
+	rail_sched_enter(dp);
+	tei_list_foreach (p, &dp->peers.attn, struct tei_rail_peer, attn_link)
+		n++;
+	rail_sched_leave(dp);
+	return n;
+}
+
+static void test_many_due_peers_run_in_several_iterations(void)
+{
+	static struct tei_rail_peer *peer[STEP_PEERS];
+	struct tei_rail_addr at = { .addr_format = FI_SOCKADDR_IN };
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	struct tei_world w;
+	struct test_plane p;
+	struct tei_loop *loop;
+	struct tei_err err;
+	uint32_t i, left;
+
+	step_world(&w);
+	test_plane_init(&p);
+	test_plane_open(&p, NULL);
+	loop = &p.dp->thread.loop;
+	at.len = sizeof(sin);
+	memcpy(at.bytes, &sin, sizeof(sin));
+	for (i = 0; i < STEP_PEERS; i++)
+		CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(p.dp, "peer", 1000 + i,
+							&at, 1, &err, &peer[i]),
+				      0);
+	rail_sched_enter(p.dp);
+	for (i = 0; i < STEP_PEERS; i++)
+		rail_peer_attend(peer[i]);
+	rail_sched_leave(p.dp);
+	step_once(loop, step_now());
+	left = step_attention(p.dp);
+	CU_ASSERT(left > 0 && left < STEP_PEERS);
+	/* the thread polls the lanes and then runs the other peers, so it does
+	 * not sleep */
+	CU_ASSERT(!loop->sleep.sleep || !loop->sleep.ns);
+	for (i = 0; i < STEP_PEERS && step_attention(p.dp); i++)
+		step_once(loop, step_now());
+	CU_ASSERT_EQUAL(step_attention(p.dp), 0);
+	for (i = 0; i < STEP_PEERS; i++)
+		tei_rail_peer_put(peer[i]);
+	test_plane_close(&p);
+	step_leave();
+}
+
 /* --- time ---------------------------------------------------------------- */
 
 /* Calls steps until the loop requests a sleep, and returns the length of this
@@ -283,6 +345,8 @@ static void test_idle_loop_sleeps_longer_until_it_is_woken(void)
 const struct tei_test_case rail_step_cases[] = {
 	{ "bytes_move_without_a_progress_thread",
 	  test_bytes_move_without_a_progress_thread },
+	{ "many_due_peers_run_in_several_iterations",
+	  test_many_due_peers_run_in_several_iterations },
 	{ "idle_loop_sleeps_longer_until_it_is_woken",
 	  test_idle_loop_sleeps_longer_until_it_is_woken },
 	{ NULL, NULL },

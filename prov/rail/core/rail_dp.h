@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "prov/rail/tei_rail.h"
+#include "util/heap.h"
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
@@ -171,9 +172,13 @@ struct rail_dp_peers {
 	uint64_t unauthenticated_next_ns;
 	struct tei_list hash[RAIL_PEER_HASH];
 	struct tei_list attn;		/* peers whose control state machines
-					 * must run (attention list) */
+					 * must run now (attention list) */
+	struct tei_heap timed;		/* peers whose control state machines
+					 * must run at a later time
+					 * (tei_rail_peer.timed), the earliest
+					 * first */
 	uint64_t attn_next_ns;		/* atomic: time at which the next
-					 * peer in attn is due */
+					 * peer in attn or timed is due */
 	uint32_t nresolvers;		/* number of resolvers */
 };
 

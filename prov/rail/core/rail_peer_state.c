@@ -6,6 +6,7 @@
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "util/heap.h"
 #include "util/list.h"
 
 bool rail_peer_busy(const struct tei_rail_peer *p)
@@ -42,7 +43,7 @@ bool rail_presumed(const struct tei_rail_peer *p)
 
 void rail_peer_attend(struct tei_rail_peer *p)
 {
-	p->due_ns = 0;
+	tei_heap_remove(&p->dp->peers.timed, &p->timed);
 	if (tei_list_empty(&p->attn_link))
 		tei_list_add_tail(&p->dp->peers.attn, &p->attn_link);
 	__atomic_store_n(&p->dp->peers.attn_next_ns, 1, __ATOMIC_RELAXED);

@@ -11,6 +11,7 @@
 #include "prov/rail/core/rail_peer_parts.h"
 #include "prov/rail/tei_rail.h"
 #include "util/channel.h"
+#include "util/heap.h"
 #include "util/list.h"
 
 struct rail_atomic_book;
@@ -177,6 +178,9 @@ struct tei_rail_peer {
 	char name[256];
 	struct tei_list link;		/* in dp->peers.list */
 	struct tei_list attn_link;	/* in dp->peers.attn, or unlinked */
+	struct tei_heap_node timed;	/* in dp->peers.timed, or unlinked; the
+					 * key is the time at which the control
+					 * state machines must run */
 	struct tei_list active_link;	/* in dp->tasks.active, or unlinked */
 	struct tei_list hash_link;
 	uint32_t refs;			/* number of references from outside the
@@ -208,9 +212,6 @@ struct tei_rail_peer {
 	struct rail_atomics atomics;
 	struct rail_notify_out note_out;
 	struct rail_notify_recv note_in;
-	uint64_t due_ns;		/* while the peer is in dp->peers.attn:
-					 * time at which its state machines must
-					 * run */
 	uint64_t alive_ns;		/* time of the last sign of life */
 	uint64_t tried_ns;		/* time since which the peer has had a
 					 * place in an endpoint cache without

@@ -27,6 +27,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/heap.h"
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
@@ -280,6 +281,7 @@ bool rail_peer_maybe_free(struct tei_rail_peer *p)
 	tei_list_del(&p->active_link);
 	tei_list_del(&p->tasks.recent_link);
 	tei_list_del(&p->attn_link);
+	tei_heap_remove(&p->dp->peers.timed, &p->timed);
 	tei_list_del(&p->hash_link);
 	tei_list_del(&p->link);
 	if (p->addrs.resolver)
@@ -302,6 +304,7 @@ void rail_peer_free_all(struct tei_rail_dp *dp)
 			       link)
 		peer_free(p);
 	tei_list_init(&dp->peers.list);
+	tei_heap_fini(&dp->peers.timed);
 	rail_sched_leave(dp);
 }
 
