@@ -242,19 +242,19 @@ static void links_gone(struct fx_links *l, const char *how, const char *both,
 #define LINKS_LOSE " INPUT -p tcp -j DROP"
 
 /* The rails refuse connections, but a filter drops the packets to the control
- * port. The target must not be presumed dead. */
+ * port, from before the rails refuse. The target must not be presumed dead. */
 static void links_filtered(struct fx_links *l)
 {
 	static const char rules[] = "run b sh -c '"
-		"iptables -w 10 %s INPUT -p tcp -j REJECT --reject-with tcp-reset; "
-		"iptables -w 10 %s INPUT -p tcp --dport %.8s -j DROP'";
+		"iptables -w 10 %s INPUT -p tcp --dport %.8s -j DROP; "
+		"iptables -w 10 %s INPUT -p tcp -j REJECT --reject-with tcp-reset'";
 	const char *port = strrchr(l->target.name, ':');
 	char both[256], mend[256];
 
 	if (!ft_ok(port != NULL, "control_port_of_target_is_known"))
 		return;
-	snprintf(both, sizeof(both), rules, "-I", "-I", port + 1);
-	snprintf(mend, sizeof(mend), rules, "-D", "-D", port + 1);
+	snprintf(both, sizeof(both), rules, "-A", port + 1, "-A");
+	snprintf(mend, sizeof(mend), rules, "-D", port + 1, "-D");
 	links_gone(l, "control_port_filtered", both, mend);
 }
 
