@@ -551,6 +551,33 @@ static void test_peers_of_a_killed_process_get_a_reset(void)
 	rig_end();
 }
 
+/* Kills the process of host 1 and starts another one. Returns true if the new
+ * endpoint has the address of the previous one. */
+static bool rig_restart_keeps_address(uint32_t ports)
+{
+	char old[64], addr[64];
+	size_t old_len = sizeof(old), len = sizeof(addr);
+	struct node next;
+
+	sim_net_conf_tcp(&conf);
+	conf.ports = ports;
+	rig_open(1);
+	CU_ASSERT_EQUAL(fi_getname(&nodes[1].ep->fid, old, &old_len), 0);
+	sim_host_kill(nodes[1].host);
+	sim_host_restart(nodes[1].host);
+	node_open(&next, 1);
+	CU_ASSERT_EQUAL(fi_getname(&next.ep->fid, addr, &len), 0);
+	node_close(&next);
+	rig_end();
+	return len == old_len && !memcmp(addr, old, len);
+}
+
+static void test_restarted_process_gets_old_ports_if_they_are_few(void)
+{
+	CU_ASSERT_FALSE(rig_restart_keeps_address(0));
+	CU_ASSERT_TRUE(rig_restart_keeps_address(8));
+}
+
 static void test_host_without_power_is_silent(void)
 {
 	rig_tcp();
@@ -899,6 +926,8 @@ const struct tei_test_case sim_fabric_cases[] = {
 	  test_nic_lands_bytes_of_a_stopped_process },
 	{ "peers_of_a_killed_process_get_a_reset",
 	  test_peers_of_a_killed_process_get_a_reset },
+	{ "restarted_process_gets_old_ports_if_they_are_few",
+	  test_restarted_process_gets_old_ports_if_they_are_few },
 	{ "host_without_power_is_silent", test_host_without_power_is_silent },
 	{ "write_lands_after_its_endpoint_was_closed",
 	  test_write_lands_after_its_endpoint_was_closed },

@@ -66,6 +66,10 @@ struct sim_net_conf {
 	uint64_t max_msg_size;		   /* largest message, bytes */
 	/* maximum number of registrations per domain; 0 means no limit */
 	uint32_t mrs;
+	/* number of ports of a NIC for endpoints that request no port; the next
+	 * process of the host begins again with the first port, so that it gets
+	 * ports of the previous process; 0 means that all ports are used */
+	uint32_t ports;
 
 	/* behaviour of NICs and connections */
 	bool auto_progress;  /* true: NICs handle packets by themselves; false:

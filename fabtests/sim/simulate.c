@@ -7,7 +7,7 @@
  *
  *	simulate [--world=rail|fi] [--seed=N] [--sim=SECONDS] [--hosts=N]
  *		[--rails=N] [--workers=N] [--rate=N] [--faults=N] [--errors=N]
- *		[--places=N] [--threads=N]
+ *		[--places=N] [--threads=N] [--ports=N]
  *		[--nic=tcp|verbs] [--without=LIST] [--only=LIST] [--trace=FILE]
  *		[--svg=FILE] [--fences=FILE] [--here] [--break=EVENT] [--list]
  */
@@ -50,6 +50,9 @@
  * that connections are evicted: from SIMULATE_PLACES to
  * 2 * SIMULATE_PLACES - 1. */
 #define SIMULATE_PLACES		4
+/* The seed chooses for half of the simulations that a restarted process gets
+ * ports of its predecessor. Then a NIC has this number of ports. */
+#define SIMULATE_PORTS		1024
 /* time within which all data planes must close, ns */
 #define SIMULATE_CLOSE_NS	(300 * SIM_SEC)
 
@@ -80,11 +83,14 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 	else
 		sim_net_conf_tcp(net);
 	net->error_ppm = o->errors;
+	net->ports = o->ports;
 	net->close_ns = sim_rng_below(&rng, SIMULATE_CLOSE_EP_NS);
 	conf->places = o->places;
 	if (!o->places && sim_rng_below(&rng, 2))
 		conf->places = SIMULATE_PLACES +
 			       (uint32_t)sim_rng_below(&rng, SIMULATE_PLACES);
+	if (!o->ports && sim_rng_below(&rng, 2))
+		net->ports = SIMULATE_PORTS;
 }
 
 /* Checks that the processes have closed all objects of the provider. Hosts on
@@ -368,6 +374,8 @@ static void options_parse(struct simulate_options *o, int argc, char **argv)
 			o->errors = (uint32_t)x;
 		else if (option_number(argv[i], "--places", 0, 65536, &x))
 			o->places = (uint32_t)x;
+		else if (option_number(argv[i], "--ports", 0, 45000, &x))
+			o->ports = (uint32_t)x;
 		else if (!strncmp(argv[i], "--only=", 7)) {
 			memset(o->left_out, true, sizeof(o->left_out));
 			option_list(argv[i], argv[i] + 7, o->left_out, false);

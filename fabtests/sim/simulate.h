@@ -28,6 +28,8 @@ struct simulate_options {
 					 * errors */
 	uint32_t places;		/* value of MC_MAX_EP_PER_CTX in each
 					 * process; 0: the seed chooses it */
+	uint32_t ports;			/* sim_net_conf.ports; 0: the seed
+					 * chooses it */
 	int verbs;			/* 1: NICs behave like verbs devices; 0:
 					 * like tcp; -1: the seed decides */
 	uint64_t break_at;		/* number of the event before which

@@ -70,6 +70,7 @@ struct fab_path {
 			   * if the path has a bandwidth of its own */
 };
 
+#define FAB_PORT  20000 /* first port of endpoints that request no port */
 #define FAB_PATHS 256 /* number of hash buckets in fab_net.paths */
 
 /* The network's data of one host. */

@@ -72,6 +72,19 @@ void fab_ep_forget(struct fab_ep *ep, struct fab_side *s)
 
 /* --- enabling --- */
 
+/* Returns the next port of the NIC. Begins again after the last one. */
+static uint16_t ep_next_port(struct fab_nic *nic)
+{
+	uint32_t ports = fab_net->conf.ports;
+	uint16_t port = nic->next_port++;
+
+	if (ports && nic->next_port >= FAB_PORT + ports)
+		nic->next_port = FAB_PORT;
+	if (nic->next_port < 1024)
+		nic->next_port = 1024;
+	return port;
+}
+
 /* Takes the port in the endpoint's address, or a free port if that is 0.
  * Returns 0 or -FI_EADDRINUSE. */
 static int ep_take_port(struct fab_ep *ep)
@@ -82,9 +95,7 @@ static int ep_take_port(struct fab_ep *ep)
 	if (a.port)
 		return fab_ep_at(&a) ? -FI_EADDRINUSE : 0;
 	for (i = 0; i < UINT16_MAX; i++) {
-		a.port = ep->nic->next_port++;
-		if (ep->nic->next_port < 1024)
-			ep->nic->next_port = 1024;
+		a.port = ep_next_port(ep->nic);
 		if (a.port && !fab_ep_at(&a)) {
 			ep->addr = a;
 			return 0;

@@ -172,10 +172,14 @@ static void net_drop(enum fab_kind kind)
 static void net_host_changed(void *arg, struct sim_host *host)
 {
 	struct fab_obj *obj;
+	uint32_t i;
 
 	(void)arg;
 	if (!fab_net || !sim_host_killed(host))
 		return;
+	for (i = 0; fab_net->conf.ports && i < fab_net->nnics; i++)
+		fab_net->nics[sim_host_id(host) * fab_net->nnics + i]
+			.next_port = FAB_PORT;
 	tei_list_foreach (obj, &fab_net->objs, struct fab_obj, link)
 		if (obj->kind == FAB_EP && obj->host == sim_host_id(host))
 			fab_ep_stop(tei_container_of(obj, struct fab_ep, obj),
@@ -191,7 +195,7 @@ static void net_nic_init(struct fab_nic *nic, uint32_t host, uint32_t index)
 	nic->at.host = host;
 	nic->at.nic = index;
 	nic->up = true;
-	nic->next_port = 20000;
+	nic->next_port = FAB_PORT;
 	tei_list_init(&nic->sending);
 	tei_list_init(&nic->eps);
 	sim_rng_init(&nic->rng, "nic", number);
