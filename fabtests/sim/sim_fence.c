@@ -356,6 +356,25 @@ static const struct {
 	[SIM_FENCE_OPENED] = { "OPENED", step_opened },
 };
 
+const char *sim_fence_cut(uint64_t initiator, uint64_t target, uint32_t rail,
+			  uint32_t gen)
+{
+	const struct fence_unit *u = fence_unit_get(initiator, target, rail);
+
+	return gen < u->learned && !u->withdrawn ?
+		       "the initiator knows that this generation is closed" :
+		       NULL;
+}
+
+bool sim_fence_outstanding(uint64_t initiator, uint64_t target, uint32_t rail)
+{
+	const struct fence_unit *u = fence_unit_get(initiator, target, rail);
+
+	/* An initiator that has forgotten the target, and then opens it again,
+	 * has no fence, but then no slice waits either. */
+	return u->state != FENCE_NONE && u->waiting && !u->withdrawn;
+}
+
 const char *sim_fence_name(enum sim_fence_kind kind)
 {
 	return fence_kinds[kind].name;

@@ -35,6 +35,7 @@
  * decision whether the acceptor must change too.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* checksum of the model without comments; model_test.sh prints it */
@@ -120,6 +121,15 @@ void sim_fence_end(void);
  * otherwise the rule that the event breaks, a constant string. A refused event
  * changes nothing. */
 const char *sim_fence_accept(const struct sim_fence_event *event);
+/* Checks the generation to which the initiator is about to post a slice. Returns
+ * NULL if the initiator does not know that it is closed, otherwise a constant
+ * string. */
+const char *sim_fence_cut(uint64_t initiator, uint64_t target, uint32_t rail,
+			  uint32_t gen);
+/* Returns true if slices of the initiator wait for a generation of the rail that
+ * the initiator does not know to be closed. Returns false for a rail that was
+ * withdrawn. */
+bool sim_fence_outstanding(uint64_t initiator, uint64_t target, uint32_t rail);
 const char *sim_fence_name(enum sim_fence_kind kind);
 const struct sim_fence_stats *sim_fence_stats(void);
 

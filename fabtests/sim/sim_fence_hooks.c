@@ -18,6 +18,7 @@
 #include "fabtests/sim/sim_fence.h"
 #include "fabtests/sim/sim_fence_hooks.h"
 #include "fabtests/sim/sim_net.h"
+#include "prov/rail/conn/rail_key.h"
 #include "prov/rail/conn/rail_reopen.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
@@ -169,14 +170,32 @@ void __wrap_rail_slice_handle_error(struct tei_rail_dp *dp,
 	__real_rail_slice_handle_error(dp, s, err, done);
 }
 
+/* Checks that the slice, which will be posted, goes to a generation that is not
+ * known to be closed. */
+static void hooks_cut(const struct rail_slice *s)
+{
+	const struct tei_rail_peer *peer = s->peer;
+	uint32_t rail = peer->remotes[s->remote_idx].id;
+	const char *broken = sim_fence_cut(peer->dp->incarnation,
+					   peer->incarnation, rail,
+					   s->remote_gen);
+
+	if (broken)
+		sim_found("slice of initiator %" PRIx64 " to target %" PRIx64 ", rail %u, generation %u: %s",
+			  peer->dp->incarnation, peer->incarnation, rail,
+			  s->remote_gen, broken);
+}
+
 int __real_rail_slice_cut(struct rail_lane *lane, struct rail_slice **out);
 int __wrap_rail_slice_cut(struct rail_lane *lane, struct rail_slice **out);
 int __wrap_rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 {
 	int i, n = __real_rail_slice_cut(lane, out);
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		hooks_slice(out[i], SIM_FENCE_RELEASED);
+		hooks_cut(out[i]);
+	}
 	return n;
 }
 
@@ -218,6 +237,7 @@ void __wrap_rail_fence_event(struct tei_rail_peer *peer, uint16_t remote,
 		.target = peer->incarnation,
 		.rail = peer->remotes[remote].id,
 	};
+	enum rail_fence_state next;
 
 	if (!peer->remotes[remote].hint && event == RAIL_FENCE_EV_CLOSED) {
 		e.kind = SIM_FENCE_LEARNED;
@@ -232,7 +252,17 @@ void __wrap_rail_fence_event(struct tei_rail_peer *peer, uint16_t remote,
 		e.kind = SIM_FENCE_FORGOTTEN;
 		hooks_record(&e);
 	}
+	if (rail_fence_reacts(peer->remotes[remote].fence.state, event,
+			      &next) == RAIL_FENCE_IMPOSSIBLE)
+		sim_found("fence of initiator %" PRIx64 ", target %" PRIx64 ", rail %u: event %d is impossible in state %d",
+			  e.initiator, e.target, e.rail, (int)event,
+			  (int)peer->remotes[remote].fence.state);
 	__real_rail_fence_event(peer, remote, event, args);
+	if (e.kind == SIM_FENCE_LEARNED &&
+	    peer->remotes[remote].fence.state == RAIL_FENCE_NONE &&
+	    sim_fence_outstanding(e.initiator, e.target, e.rail))
+		sim_found("fence of initiator %" PRIx64 ", target %" PRIx64 ", rail %u: the initiator has ended it, and a newer generation is not closed",
+			  e.initiator, e.target, e.rail);
 }
 
 /* Called when this process sends BYE to the peer. Records one event per
@@ -247,6 +277,43 @@ static void hooks_bye(const struct tei_rail_peer *peer)
 
 	for (e.rail = 0; e.rail < rail_count(peer->dp); e.rail++)
 		hooks_record(&e);
+}
+
+/* Fails the simulation if a slice in the list uses a key of the peer's region.
+ * `what` says what the slices of the list have done. */
+static void hooks_uses(const struct tei_list *slices,
+		       const struct tei_rail_peer *peer, uint64_t region,
+		       const char *what)
+{
+	const struct rail_slice *s;
+
+	tei_list_foreach (s, slices, struct rail_slice, link)
+		if (s->peer == peer && s->rkey && s->rkey->id == region)
+			sim_found("initiator %" PRIx64 " sends REVOKED for region %" PRIu64 " to target %" PRIx64 ", but a slice that uses its key %s",
+				  peer->dp->incarnation, region,
+				  peer->incarnation, what);
+}
+
+/* Called when this process sends REVOKED to the peer. w: the body of the
+ * message. */
+static void hooks_revoked(const struct tei_rail_peer *peer,
+			  struct rail_wire *w)
+{
+	uint64_t n = rail_wire_get(w, 2), region;
+	struct rail *rail;
+	uint32_t i, j;
+
+	while (n--) {
+		region = rail_wire_get(w, 8);
+		hooks_uses(&peer->tasks.awaiting_fence, peer, region,
+			   "waits for the fence");
+		for (i = 0; i < rail_count(peer->dp); i++) {
+			rail = rail_at(peer->dp, i);
+			for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+				hooks_uses(&rail->tx_lanes[j].posted, peer,
+					   region, "is posted");
+		}
+	}
 }
 
 int __real_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
@@ -279,6 +346,8 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 		e.gen = (uint32_t)rail_wire_get(&w, 4);
 		e.now = (uint32_t)rail_wire_get(&w, 4);
 		hooks_record(&e);
+	} else if (type == RAIL_MSG_REVOKED) {
+		hooks_revoked(peer, &w);
 	} else if (type == RAIL_MSG_BYE) {
 		hooks_bye(peer);
 	}

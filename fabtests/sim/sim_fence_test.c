@@ -63,6 +63,25 @@ static void complete_fence_is_accepted(void)
 	sim_fence_end();
 }
 
+static void slice_and_fence_know_closed_generations(void)
+{
+	fence_to_closed();
+	CU_ASSERT_PTR_NULL(sim_fence_cut(INITIATOR, TARGET, RAIL, 1));
+	CU_ASSERT_TRUE(sim_fence_outstanding(INITIATOR, TARGET, RAIL));
+	ACCEPTED(ANSWERED, 1, 2);
+	ACCEPTED(LEARNED, 0, 1);
+	CU_ASSERT_TRUE(sim_fence_outstanding(INITIATOR, TARGET, RAIL));
+	ACCEPTED(LEARNED, 0, 2);
+	CU_ASSERT_FALSE(sim_fence_outstanding(INITIATOR, TARGET, RAIL));
+	CU_ASSERT_PTR_NOT_NULL(sim_fence_cut(INITIATOR, TARGET, RAIL, 1));
+	CU_ASSERT_PTR_NULL(sim_fence_cut(INITIATOR, TARGET, RAIL, 2));
+	/* the initiator does not know which generations of a withdrawn rail are
+	 * closed */
+	ACCEPTED(RAIL_OVER, 0, 0);
+	CU_ASSERT_PTR_NULL(sim_fence_cut(INITIATOR, TARGET, RAIL, 1));
+	sim_fence_end();
+}
+
 static void answer_before_lane_is_closed_is_refused(void)
 {
 	fence_to_asked();
@@ -399,6 +418,8 @@ static void fence_of_withdrawn_rail_is_accepted(void)
 
 const struct tei_test_case sim_fence_cases[] = {
 	{ "complete_fence_is_accepted", complete_fence_is_accepted },
+	{ "slice_and_fence_know_closed_generations",
+	  slice_and_fence_know_closed_generations },
 	{ "answer_before_lane_is_closed_is_refused",
 	  answer_before_lane_is_closed_is_refused },
 	{ "answer_without_request_is_refused",
