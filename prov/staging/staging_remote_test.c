@@ -72,9 +72,9 @@ static struct tei_rail_peer *rig_peer(struct engine *e, segment_id_t id)
 {
 	struct tei_rail_peer *peer;
 
-	pthread_rwlock_rdlock(&e->segments);
+	tei_rwlock_read(&e->segments);
 	peer = engine_segment_find(e, id)->peer;
-	pthread_rwlock_unlock(&e->segments);
+	tei_rwlock_unlock(&e->segments);
 	return peer;
 }
 
