@@ -627,11 +627,12 @@ static void local_start(struct engine *e, struct engine_task *t)
 #define COPY_HERE_MAX (8 * (uint64_t)TEI_LOCAL_PIECE)
 
 /*
- * Returns how many of n copies with the same process the calling thread executes
- * itself; the copy threads execute the rest. "bytes" is the total length. If all
- * of it is short, waking another thread would take longer than copying. Copies
- * through a mapping are divided equally between this thread and the copy
- * threads. The kernel's copies are made by the copy threads alone.
+ * Decides how many of n copies to or from the same other process the calling
+ * thread executes itself; the copy threads execute the rest. "bytes" is the total
+ * length. Returns n if the total is short, because waking another thread would
+ * take longer than copying. Otherwise returns the number of copies that make up
+ * the calling thread's equal share if the target's memory is mapped, and 0 if the
+ * kernel makes the copies.
  */
 static size_t copy_share(const struct engine *e,
 			 struct tei_local_op *const ops[], size_t n,
@@ -652,8 +653,9 @@ static size_t copy_share(const struct engine *e,
 }
 
 /* Returns true if the calling thread should execute a single copy through a
- * mapping, because passing it to the only copy thread would take longer. Several
- * copy threads divide the copy among them. */
+ * mapping, because there is one copy thread, and passing the copy to it would
+ * take longer. Returns false if there are several copy threads: they divide the
+ * copy among them and are faster together. */
 static bool copy_is_quick(const struct engine *e, struct engine_task *t)
 {
 	const struct local_task *l = local_task(t);

@@ -182,8 +182,9 @@ static int kernel_start(struct tei_staging *s, struct tei_staging_piece *piece)
 
 	_Static_assert(sizeof(*copy) <= TEI_STAGING_OP, "operation of a piece");
 	(void)s;
-	/* the number belongs to the range of the whole task, so no byte moves
-	 * if a later piece would be refused */
+	/* kernel_hold has looked up the serial number for the range of the
+	 * whole task. If this range is not inside one registration, the first
+	 * piece is refused, so no byte of the task moves. */
 	if (!staged->serial)
 		return TEI_ERR_NOT_REGISTERED;
 	op->peer = to->peer;

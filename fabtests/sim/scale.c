@@ -110,11 +110,14 @@ static struct {
 	uint64_t hub_events;		/* number of these events */
 	double clock_s;			/* processor time that reading the clock
 					 * takes, s */
-	float *event_s;			/* processor times of the events of host
-					 * 0, s: the shortest of all runs up to
-					 * now; shared by the processes of all
-					 * runs; 0 if no run has had the event
-					 * yet */
+	/*
+	 * Element i is the processor time of event i of host 0, s, or 0 if no
+	 * run has had this event yet. All runs have the same events. The
+	 * element is the shortest time of all runs up to now, because other
+	 * programs of this computer lengthen some of the times. The processes
+	 * of all runs share the array.
+	 */
+	float *event_s;
 	uint32_t events;		/* number of events of host 0 in this
 					 * run */
 } scale;

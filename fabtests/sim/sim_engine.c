@@ -424,8 +424,9 @@ static void engine_start(struct sim_proc *proc)
 	engine_fiber(proc, "fetcher", fetcher_main, proc);
 }
 
-/* Called when the process was killed or has left. Removes the tombstones of its
- * unfinished batches, because their bytes may still land. */
+/* Called when the process was killed or has left. Bytes of its unfinished
+ * batches may still land, so their ranges may change: removes the tombstones
+ * with which the checker would report that. */
 static void engine_gone(struct sim_proc *proc)
 {
 	struct engine_proc *ep = proc->work;

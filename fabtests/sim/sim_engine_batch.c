@@ -292,8 +292,9 @@ static void batch_divide(struct engine_worker *w)
 	}
 }
 
-/* Chooses the range of the batch. Returns false if late bytes of an unfenced
- * task may still land in the slot. */
+/* Chooses a chunk of the target's memory, and the range of the batch in the
+ * worker's slot of this chunk. Returns false if the batch cannot be submitted,
+ * because bytes of an earlier unfenced task may still land in the slot. */
 static bool batch_prepare(struct engine_worker *w)
 {
 	struct engine_slot *slot;
@@ -431,8 +432,10 @@ static void batch_wait(struct engine_worker *w, uint32_t how)
 		sim_found("%s: a wait returned %d", engine_worker_name(w), ret);
 }
 
-/* Waits until all tasks have ended. The worker waits in steps of up to 1 s and
- * counts them: if the host is stopped for a long time, only one step passes. */
+/* Waits until all tasks have ended, and reports a defect if that takes longer
+ * than SIM_LOAD_LIMIT. The worker waits in steps of up to 1 s and counts them. It
+ * does not read the clock, because a host that was stopped for a long time would
+ * then exceed the limit at once; its stop counts as one step. */
 static void batch_await(struct engine_worker *w)
 {
 	uint32_t how = (uint32_t)sim_rng_below(&w->rng, 4), i = 0;

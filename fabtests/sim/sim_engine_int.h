@@ -15,8 +15,10 @@
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
-/* Number of lives of an initiator that have slots of their own. Life n uses the
- * slots of life n % ENGINE_LIVES. */
+/* Each target has slots for this number of lives of an initiator, that is, of
+ * successive processes of the initiator's host. Life n uses the slots with
+ * number n % ENGINE_LIVES, so late bytes of the lives before it land in other
+ * slots. */
 #define ENGINE_LIVES	4
 /* size of the largest batch, bytes */
 #define ENGINE_MAX	(64u << 10)
@@ -32,7 +34,7 @@ enum engine_kind {
 	ENGINE_NOTE,
 };
 
-/* A slot: a range of a target's memory that only one worker of one life of an
+/* A slot: a range of a target's memory that only one worker of one process of an
  * initiator uses. */
 struct engine_slot {
 	char *at;
@@ -43,7 +45,7 @@ struct engine_slot {
 	uint64_t unfenced;
 };
 
-/* A counter in a target's memory that only one worker of one life of an
+/* A counter in a target's memory that only one worker of one process of an
  * initiator changes, by atomics. */
 struct engine_counter {
 	uint64_t *value;
@@ -60,10 +62,13 @@ struct engine_part {
 	bool read;
 	bool ended;			/* a terminal status was seen, and both
 					 * ranges have the pattern `buried` */
-	bool revoked;			/* the target range was unregistered
-					 * before the task had ended, and has
-					 * the pattern `buried`; it is not
-					 * registered again */
+	/*
+	 * The target has unregistered the range before the task has ended. The
+	 * checker has then filled the range with the pattern `buried`. As long
+	 * as this member is set, the range is not registered again, so a byte
+	 * that differs from the pattern has landed too late.
+	 */
+	bool revoked;
 	bool in_place;			/* all bytes of the write had landed
 					 * when the target range was
 					 * unregistered */
@@ -81,8 +86,9 @@ struct engine_worker {
 	uint32_t index;
 	struct sim_rng rng;
 	char *local;			/* local memory, ENGINE_STRIDE bytes */
-	struct sim_tomb *tomb;		/* tombstone of `local`; the worker of
-					 * the host's next life uses it too */
+	/* tombstone of `local`; it outlives the process, because the worker
+	 * with the same index in the host's next process uses the same memory */
+	struct sim_tomb *tomb;
 	uint64_t *old;			/* local memory for the result of an
 					 * atomic, which is the old value of the
 					 * counter */

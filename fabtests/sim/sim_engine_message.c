@@ -91,8 +91,12 @@ void engine_message_gone(struct engine_worker *w)
 	w->counter->unknown++;
 }
 
-/* Handles the end of an atomic. The old value shows how many of the unknown
- * additions were executed before it; the others never will be. */
+/*
+ * Handles the end of an atomic. Earlier additions that were not COMPLETED may
+ * have been executed or not. The old value that a COMPLETED atomic returns shows
+ * how many of them were. A target executes the atomics of one worker in their
+ * order, so the other ones will not be executed any more.
+ */
 static void atomic_end(struct engine_worker *w,
 		       const struct transfer_status *s)
 {

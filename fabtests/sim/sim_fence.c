@@ -370,8 +370,9 @@ bool sim_fence_outstanding(uint64_t initiator, uint64_t target, uint32_t rail)
 {
 	const struct fence_unit *u = fence_unit_get(initiator, target, rail);
 
-	/* An initiator that has forgotten the target, and then opens it again,
-	 * has no fence, but then no slice waits either. */
+	/* If the initiator has freed its peer object of the target and created
+	 * another one, the acceptor has no open fence between the two
+	 * processes. That is no error: no slice waits for a fence then. */
 	return u->state != FENCE_NONE && u->waiting && !u->withdrawn;
 }
 

@@ -126,9 +126,10 @@ const char *sim_fence_accept(const struct sim_fence_event *event);
  * string. */
 const char *sim_fence_cut(uint64_t initiator, uint64_t target, uint32_t rail,
 			  uint32_t gen);
-/* Returns true if slices of the initiator wait for a generation of the rail that
- * the initiator does not know to be closed. Returns false for a rail that was
- * withdrawn. */
+/* Returns true if slices of the initiator wait for a fence, because the initiator
+ * does not know yet whether the target has closed the generation of its rail to
+ * which they were posted. Returns false if the rail was withdrawn, because the
+ * initiator may then also request a fence for a generation that is closed. */
 bool sim_fence_outstanding(uint64_t initiator, uint64_t target, uint32_t rail);
 const char *sim_fence_name(enum sim_fence_kind kind);
 const struct sim_fence_stats *sim_fence_stats(void);

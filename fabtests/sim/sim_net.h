@@ -66,9 +66,11 @@ struct sim_net_conf {
 	uint64_t max_msg_size;		   /* largest message, bytes */
 	/* maximum number of registrations per domain; 0 means no limit */
 	uint32_t mrs;
-	/* number of ports of a NIC for endpoints that request no port; the next
-	 * process of the host begins again with the first port, so that it gets
-	 * ports of the previous process; 0 means that all ports are used */
+	/* Number of different ports that a NIC gives to endpoints that request
+	 * no port. Each process of a host begins with the first one, so with a
+	 * small number it gets ports that the previous process has used. 0:
+	 * the processes of a host continue with the next port, and a port is
+	 * given again only after all others. */
 	uint32_t ports;
 
 	/* behaviour of NICs and connections */

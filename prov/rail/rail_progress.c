@@ -91,8 +91,8 @@
  * value, after a long time without activity. */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)
 #define PROGRESS_LONG_SLEEP_NS	(4000 * TEI_NS_PER_MS)
-/* Largest number of peers whose state machines run in one iteration, and the
- * time after which those of no further peer run. */
+/* Limits of one iteration: the largest number of peers whose state machines run,
+ * and the time after which the iteration runs those of no further peer. */
 #define PROGRESS_PEERS		64
 #define PROGRESS_PEERS_NS	TEI_NS_PER_MS
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
@@ -347,8 +347,9 @@ static uint64_t peers_next(const struct tei_rail_dp *dp, uint64_t now)
 	return first ? first->key : 0;
 }
 
-/* Takes a peer off its list and runs its state machines. If they are due again
- * later, adds the peer to dp->peers.timed. */
+/* Takes a peer off the attention list and runs its control state machines. If
+ * they are due again at a later time, adds the peer to the heap dp->peers.timed;
+ * if they are due at once, the peer is on the attention list again. */
 static void peers_run_one(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -644,8 +644,9 @@ struct again {
 	void *here;	/* the user's memory of the same size */
 	int op;
 	segment_id_t seg;
-	/* the part of the user's staging that moves the pieces; NULL: that
-	 * for GPU memory of the user, which exists when it is registered */
+	/* The part of the user's staging that moves the pieces. NULL: the part
+	 * for GPU memory of the user; it is created when the user registers
+	 * that memory, so again_check sets the member then. */
 	struct staging_part *part;
 };
 
@@ -672,9 +673,10 @@ static bool again_stop(const struct again *a, batch_id_t id)
 	return false;
 }
 
-/* Starts a request, and lets the target register its memory again when a part
- * of it was moved. Returns the status of the request, or STATUS_WAITING if the
- * request was too fast. */
+/* Starts a request. When some of its bytes have been moved, but not all, the
+ * target unregisters its memory and registers it again. Returns the final status
+ * of the request, or STATUS_WAITING if the request has ended before the target
+ * could do this, so that the caller must try again. */
 static int again_move(const struct again *a)
 {
 	struct transfer_request rq = { a->op, a->here, a->seg,

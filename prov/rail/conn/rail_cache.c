@@ -290,8 +290,10 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 	struct cache_check look = { .now = now };
 	struct tei_sieve_entry *e;
 
-	/* a search at the same time would not find a place either: a silent peer
-	 * gets only places that any other peer would get too */
+	/* The last search at the same time `now` was for a peer that is not
+	 * silent, and found no place. Another search would fail as well: for a
+	 * silent peer, only places are free that would also be free for other
+	 * peers. */
 	if (rail_cache_degraded(c) || c->full_ns == now)
 		return false;
 	look.of_silent = silent && cache_silent_enough(c, now);

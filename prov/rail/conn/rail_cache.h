@@ -94,10 +94,13 @@ struct rail_cache {
 					 * NULL */
 	uint64_t yield_ns;		/* time of the last request to yield,
 					 * ns */
-	uint64_t full_ns;		/* time of the last search that found no
-					 * place for a peer that is not silent,
-					 * ns; 0 if since then a connection has
-					 * become idle or has lost its place */
+	/*
+	 * Time of the last search that found no place for a peer that is not
+	 * silent, ns. Further searches at the same time are skipped, because
+	 * they would fail, too. 0 if a connection has become idle or has lost
+	 * its place since then, so that a search may succeed.
+	 */
+	uint64_t full_ns;
 	uint32_t busy;			/* number of places whose connections
 					 * have slices in flight */
 	struct tei_list closing;	/* places whose evicted connection must

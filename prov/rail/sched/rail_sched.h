@@ -329,11 +329,11 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
 /*
- * rail_task_end_unpurged does what rail_task_end does, but leaves the slices of
- * the retry list whose tasks have all ended. It removes no other task from
- * peer->tasks.live, so a loop over that list calls it, and rail_task_purge
- * after the loop. rail_task_purge drops those slices and with them the tasks
- * that have ended.
+ * rail_task_end_unpurged does what rail_task_end does, but does not drop the
+ * slices of the retry list whose tasks have all ended. So it removes no other
+ * task from peer->tasks.live, and a loop over this list may call it.
+ * rail_task_purge drops these slices, and removes their tasks from
+ * peer->tasks.live; the caller calls it after the loop.
  */
 void rail_task_end_unpurged(struct tei_rail_dp *dp, struct tei_rail_task *task,
 			    enum tei_rail_end end, const struct tei_err *err,
