@@ -918,7 +918,9 @@ static void *registrar_main(void *arg)
 		if (!proc->node->registered[chunk])
 			registrar_restore(proc, chunk);
 		else if (registrar_revoke(proc, chunk)) {
-			load_pause(proc, &rng, SIM_SEC);
+			load_pause(proc, &rng, sim_rng_below(&rng, 2) ?
+						SIM_SEC :
+						SIM_MS);
 			if (!proc->leaving)
 				registrar_restore(proc, chunk);
 		}
