@@ -77,6 +77,7 @@ TEST_SRCS_sim = $(SIM_SRCS) \
 	fabtests/sim/sim_fabric_test.c \
 	fabtests/sim/sim_fence.c \
 	fabtests/sim/sim_fence_test.c \
+	fabtests/sim/sim_health_test.c \
 	fabtests/sim/sim_overtake_test.c \
 	fabtests/sim/sim_plane_test.c \
 	fabtests/sim/sim_planes.c \

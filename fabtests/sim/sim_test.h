@@ -10,6 +10,7 @@ extern const struct tei_test_case sim_core_cases[];
 extern const struct tei_test_case sim_engine_cases[];
 extern const struct tei_test_case sim_fabric_cases[];
 extern const struct tei_test_case sim_fence_cases[];
+extern const struct tei_test_case sim_health_cases[];
 extern const struct tei_test_case sim_overtake_cases[];
 extern const struct tei_test_case sim_plane_cases[];
 

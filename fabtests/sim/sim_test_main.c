@@ -8,6 +8,7 @@ int main(int argc, char **argv)
 		{ "sim_engine", sim_engine_cases },
 		{ "sim_fabric", sim_fabric_cases },
 		{ "sim_fence", sim_fence_cases },
+		{ "sim_health", sim_health_cases },
 		{ "sim_overtake", sim_overtake_cases },
 		{ "sim_plane", sim_plane_cases },
 		{ NULL, NULL },

@@ -154,80 +154,6 @@ static void step_leave(void)
 	tei_world = &tei_world_real;
 }
 
-/* --- bytes --------------------------------------------------------------- */
-
-struct step_rig {
-	struct tei_world world;
-	struct test_plane from, to;
-	struct tei_rail_peer *peer;
-	char src[4096], dst[4096];
-};
-
-static void step_reg(struct test_plane *p, void *mem, size_t len)
-{
-	struct tei_rail_mr *mr;
-	struct tei_err err;
-
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, len, "*",
-					      TEI_RAIL_REMOTE, &err, &mr),
-			      0);
-}
-
-static void step_open(struct step_rig *rig)
-{
-	step_world(&rig->world);
-	test_plane_init(&rig->from);
-	test_plane_init(&rig->to);
-	test_plane_open(&rig->from, "127.0.0.1");
-	test_plane_open(&rig->to, "127.0.0.2");
-	step_reg(&rig->from, rig->src, sizeof(rig->src));
-	step_reg(&rig->to, rig->dst, sizeof(rig->dst));
-	rig->peer = test_plane_peer(&rig->from, &rig->to);
-}
-
-static void step_close(struct step_rig *rig)
-{
-	tei_rail_peer_put(rig->peer);
-	test_plane_close(&rig->from);
-	test_plane_close(&rig->to);
-	step_leave();
-}
-
-/* Submits one task and calls steps until it has ended. read: true for a read,
- * false for a write. Returns how the task ended. */
-static enum tei_rail_end step_run(struct step_rig *rig, bool read, uint64_t len)
-{
-	uint64_t end = tei_world_real.now_ns() + STEP_REAL_NS;
-	struct test_task t;
-
-	test_task_init(&t, rig->peer, read, rig->src, rig->dst, len);
-	CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, &t, 1), 0);
-	while (!test_ends(&t) && tei_world_real.now_ns() < end)
-		step_all();
-	CU_ASSERT_EQUAL_FATAL(test_ends(&t), 1);
-	return t.end;
-}
-
-static void test_bytes_move_without_a_progress_thread(void)
-{
-	struct step_rig rig;
-	uint64_t len;
-
-	step_open(&rig);
-	for (len = 1; len <= sizeof(rig.src); len *= 4) {
-		test_fill(rig.src, len, len);
-		memset(rig.dst, 0, len);
-		CU_ASSERT_EQUAL(step_run(&rig, false, len),
-				TEI_RAIL_END_COMPLETED);
-		CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, len), 0);
-		memset(rig.src, 0, len);
-		CU_ASSERT_EQUAL(step_run(&rig, true, len),
-				TEI_RAIL_END_COMPLETED);
-		CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, len), 0);
-	}
-	step_close(&rig);
-}
-
 /* --- many peers ---------------------------------------------------------- */
 
 #define STEP_PEERS 300
@@ -285,69 +211,8 @@ static void test_many_due_peers_run_in_several_iterations(void)
 	step_leave();
 }
 
-/* --- time ---------------------------------------------------------------- */
-
-/* Calls steps until the loop requests a sleep, and returns the length of this
- * sleep, ns. */
-static uint64_t step_to_sleep(struct tei_loop *loop)
-{
-	int i;
-
-	for (i = 0; i < 100000 && !loop->sleep.sleep; i++) {
-		step_advance(STEP_NS);
-		step_once(loop, 0);
-	}
-	CU_ASSERT_TRUE_FATAL(loop->sleep.sleep);
-	return loop->sleep.ns;
-}
-
-/* Ends the requested sleep of the loop at its end time, and calls steps until
- * the loop requests the next sleep. Returns the length of that sleep. */
-static uint64_t step_over_sleep(struct tei_loop *loop)
-{
-	uint64_t from = step_now();
-
-	step_advance(step_to_sleep(loop));
-	step_once(loop, from);
-	return step_to_sleep(loop);
-}
-
-static void test_idle_loop_sleeps_longer_until_it_is_woken(void)
-{
-	struct tei_world w;
-	struct test_plane p;
-	struct tei_loop *loop;
-	uint64_t ns, shortest, real;
-	int i;
-
-	step_world(&w);
-	test_plane_init(&p);
-	test_plane_open(&p, NULL);
-	loop = &p.dp->thread.loop;
-	real = tei_world_real.now_ns();
-	shortest = ns = step_to_sleep(loop);
-	for (i = 0; i < 100; i++)
-		ns = step_over_sleep(loop);
-	CU_ASSERT(ns >= 10 * shortest);
-	CU_ASSERT_NOT_EQUAL(p.dp->thread.rests_ns, 0);
-	rail_progress_wake(p.dp);
-	CU_ASSERT_TRUE(loop->wake_pending);
-	step_once(loop, step_now());
-	CU_ASSERT_FALSE(loop->wake_pending);
-	CU_ASSERT_EQUAL(step_to_sleep(loop), shortest);
-	/* minutes have passed in the test's world, but not in real time */
-	CU_ASSERT(step_now() > 1100 * TEI_NS_PER_SEC);
-	CU_ASSERT(tei_world_real.now_ns() - real < STEP_REAL_NS);
-	test_plane_close(&p);
-	step_leave();
-}
-
 const struct tei_test_case rail_step_cases[] = {
-	{ "bytes_move_without_a_progress_thread",
-	  test_bytes_move_without_a_progress_thread },
 	{ "many_due_peers_run_in_several_iterations",
 	  test_many_due_peers_run_in_several_iterations },
-	{ "idle_loop_sleeps_longer_until_it_is_woken",
-	  test_idle_loop_sleeps_longer_until_it_is_woken },
 	{ NULL, NULL },
 };
