@@ -4,7 +4,6 @@
  * connect, and how long an idle progress thread sleeps. */
 
 #include <dirent.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <rdma/fi_domain.h>
@@ -320,58 +319,6 @@ static void test_the_thread_takes_over_from_a_sleeping_caller(void)
 		CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	}
 	tei_rail_drive_end(rig.from.dp);
-	progress_end(&rig);
-}
-
-/* Returns how often the threads of this process have gone to sleep voluntarily
- * so far, or -1 if that is unknown. */
-static long progress_sleeps(void)
-{
-	char line[128];
-	long n = 0;
-	FILE *f = popen("cat /proc/$PPID/task/*/status", "r");
-
-	if (!f)
-		return -1;
-	while (fgets(line, sizeof(line), f))
-		if (!strncmp(line, "voluntary_ctxt_switches:", 24))
-			n += strtol(line + 24, NULL, 10);
-	return pclose(f) ? -1 : n;
-}
-
-#ifdef __SANITIZE_THREAD__
-#define PROGRESS_SLEEPS	40	/* The limit is higher than without a sanitizer,
-				 * because the sanitizer's thread wakes up
-				 * too. */
-#else
-#define PROGRESS_SLEEPS	20
-#endif
-
-/* Tests that two idle data planes, with a progress thread each, wake up seldom.
- * Measures up to eight times, because earlier activity may last for a while. */
-static void test_idle_data_planes_sleep(void)
-{
-	long before, slept, least = LONG_MAX;
-	struct progress_rig rig;
-	uint64_t from;
-	double s;
-	int i;
-
-	progress_begin(&rig);
-	for (i = 0; i < 8 && least > PROGRESS_SLEEPS; i++) {
-		before = progress_sleeps();
-		CU_ASSERT_FATAL(before >= 0);
-		from = tei_now_ns();
-		poll(NULL, 0, 1000);
-		slept = progress_sleeps() - before;
-		s = (double)(tei_now_ns() - from) / 1e9;
-		slept = (long)((double)slept / (s > 1 ? s : 1));
-		if (slept < least)
-			least = slept;
-	}
-	/* The limit is not 0, because the test's own thread sleeps too, and
-	 * reads the counts three times. */
-	CU_ASSERT(least <= PROGRESS_SLEEPS);
 	progress_end(&rig);
 }
 
@@ -1181,7 +1128,6 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_a_caller_that_reads_rx_lanes_completes_messages },
 	{ "the_thread_takes_over_from_a_sleeping_caller",
 	  test_the_thread_takes_over_from_a_sleeping_caller },
-	{ "idle_data_planes_sleep", test_idle_data_planes_sleep },
 	{ "each_rail_has_its_own_pause_before_a_new_lane",
 	  test_each_rail_has_its_own_pause_before_a_new_lane },
 	{ "a_peer_with_a_sign_of_life_gets_a_new_lane_soon",
