@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Runs the threads. Each thread calls prepare, warms up, waits until all
- * threads have done so, then calls step until the deadline. A thread whose
- * preparation or warm-up fails sets `stop`. It waits at the barrier all the
- * same, because the barrier opens only when all threads have reached it.
+ * threads have done so, then calls step until the deadline, at least once. A
+ * thread whose preparation or warm-up fails sets `stop`. It waits at the barrier
+ * all the same, because the barrier opens only when all threads have reached it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,9 +59,12 @@ static void *run_thread(void *arg)
 	pthread_barrier_wait(&run->start);	/* opens when the deadline is
 						 * set */
 	worker->now_ns = ft_now_ns();
-	while (worker->now_ns < run->deadline_ns && !run_over(run))
-		if (run->ops->step(worker))
+	/* At least one step: on a busy machine the deadline may pass before the
+	 * thread runs again, and a run without a step has no result. */
+	do {
+		if (run_over(run) || run->ops->step(worker))
 			break;
+	} while (worker->now_ns < run->deadline_ns);
 	if (prepared)
 		run->ops->finish(worker);
 	return NULL;

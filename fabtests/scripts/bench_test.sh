@@ -368,6 +368,15 @@ alloc_mapped()
 	refuses 2 '--alloc goes with --mode=' --mode=self --alloc
 }
 
+# The deadline passes before the first batch has ended.
+one_batch()
+{
+	for name in memcpy self raw loopback; do
+		mode "$name" gb_per_s --buffer_size=1M --duration=0.000001 &&
+			grep -q '"operations":[1-9]' "$tmp/json" || return 1
+	done
+}
+
 huge_or_refused()
 {
 	mode memcpy gb_per_s --pages=huge --buffer_size=4M ||
@@ -505,6 +514,7 @@ check memory_in_parts_on_a_node_is_verified mode loopback gb_per_s \
 	--buffer_size=10000000 --block_size=64K --batch_size=16 \
 	--progress_cpus=0
 check memory_of_te_alloc_is_mapped_and_verified alloc_mapped
+check shortest_run_measures_one_batch one_batch
 check memcpy_mode_uses_the_given_locations mode memcpy gb_per_s \
 	--location=cpu:0 --target_location=cpu:0 --pages=transparent \
 	--buffer_size=4M
