@@ -194,6 +194,32 @@ static void test_a_rail_that_works_again_carries_bytes(void)
 	sim_planes_end();
 }
 
+/* A rail that works again gets a growing share of the bytes at first. If there
+ * are none to share, this phase ends by itself. */
+static void test_ramp_up_without_traffic_ends(void)
+{
+	uint64_t from;
+
+	sim_planes_begin(&health_conf);
+	health_write(1);
+	health_block(true);
+	health_write(1);
+	sim_run(sim_now() + 10 * SIM_MS);
+	health_block(false);
+	from = sim_now();
+	while (health_rail().state != TEI_RAIL_PROBING &&
+	       sim_now() < from + SIM_PLANES_WAIT_NS)
+		sim_run(sim_now() + SIM_MS / 10);
+	CU_ASSERT_EQUAL(health_rail().state, TEI_RAIL_PROBING);
+	from = sim_now();
+	while (health_rail().state != TEI_RAIL_UP &&
+	       sim_now() < from + SIM_PLANES_WAIT_NS)
+		sim_run(sim_now() + SIM_MS);
+	CU_ASSERT(sim_now() >= from + SIM_SEC / 2);
+	CU_ASSERT(sim_now() <= from + 2 * SIM_SEC);
+	sim_planes_end();
+}
+
 /* Starts a write, makes the path between the NICs 1 silent, and also the other
  * path for the time silent_ns. Returns the time from then on until the rail is
  * found to have failed, ns. */
@@ -321,6 +347,7 @@ const struct tei_test_case sim_health_cases[] = {
 	  test_rounds_without_an_answer_back_off_with_jitter },
 	{ "a_rail_that_works_again_carries_bytes",
 	  test_a_rail_that_works_again_carries_bytes },
+	{ "ramp_up_without_traffic_ends", test_ramp_up_without_traffic_ends },
 	{ "silent_path_is_found_after_40_ms",
 	  test_silent_path_is_found_after_40_ms },
 	{ "burst_of_errors_makes_one_fault",

@@ -221,24 +221,6 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	test_pair_close(&pair);
 }
 
-static void test_ramp_up_without_traffic_ends(void)
-{
-	struct test_pair pair;
-	uint64_t now;
-
-	test_pair_open(&pair);
-	health_down(&pair);
-	__atomic_store_n(&pair.rail->load.window, UINT64_C(8) << 20,
-			 __ATOMIC_RELAXED);
-	now = pair.from.dp->health.checked_ns + RAIL_HEALTH_NS;
-	health_fault(&pair)->answered = true;
-	test_health_run(pair.from.dp, now);
-	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 1);
-	test_health_run(pair.from.dp, now + 2 * TEI_NS_PER_SEC);
-	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 0);
-	test_pair_close(&pair);
-}
-
 /* --- the peer's TCP stack ------------------------------------------------ */
 
 /* A TCP connection whose buffers are full because no process reads.
@@ -942,7 +924,6 @@ const struct tei_test_case rail_health_cases[] = {
 	  test_rail_with_progress_on_other_pairs_is_up },
 	{ "share_of_ramp_up_doubles_until_full",
 	  test_share_of_ramp_up_doubles_until_full },
-	{ "ramp_up_without_traffic_ends", test_ramp_up_without_traffic_ends },
 	{ "stall_check_uses_connection_that_carries_slices",
 	  test_stall_check_uses_connection_that_carries_slices },
 	{ "pair_with_full_tcp_window_is_not_suspect",
