@@ -631,19 +631,21 @@ static void local_start(struct engine *e, struct engine_task *t)
  * thread executes itself; the copy threads execute the rest. "bytes" is the total
  * length. Returns n if the total is short, because waking another thread would
  * take longer than copying. Otherwise returns the number of copies that make up
- * the calling thread's equal share if the target's memory is mapped, and 0 if the
- * kernel makes the copies.
+ * the calling thread's equal share if the target's memory is mapped and these are
+ * the last copies of the submission. Returns 0 if the kernel makes the copies, or
+ * if more copies follow: otherwise a thread with very many copies would make
+ * COPY_HERE_MAX bytes of them again and again before its call returns.
  */
 static size_t copy_share(const struct engine *e,
 			 struct tei_local_op *const ops[], size_t n,
-			 uint64_t bytes)
+			 uint64_t bytes, bool last)
 {
 	uint64_t most = bytes / (tei_local_threads(e->local) + 1);
 	size_t i;
 
 	if (bytes <= TEI_LOCAL_PIECE)
 		return n;
-	if (!tei_local_peer_maps(ops[0]->peer))
+	if (!last || !tei_local_op_mapped(ops[0]))
 		return 0;
 	if (most > COPY_HERE_MAX)
 		most = COPY_HERE_MAX;
@@ -652,7 +654,7 @@ static size_t copy_share(const struct engine *e,
 	return i;
 }
 
-/* Returns true if the calling thread should execute a single copy through a
+/* Returns true if the calling thread should execute a single long copy through a
  * mapping, because there is one copy thread, and passing the copy to it would
  * take longer. Returns false if there are several copy threads: they divide the
  * copy among them and are faster together. */
@@ -661,9 +663,10 @@ static bool copy_is_quick(const struct engine *e, struct engine_task *t)
 	const struct local_task *l = local_task(t);
 
 	return l->kind == LOCAL_COPY && l->process &&
+	       l->u.op.length > TEI_LOCAL_INLINE &&
 	       l->u.op.length <= TEI_LOCAL_PIECE &&
 	       tei_local_threads(e->local) == 1 &&
-	       tei_local_peer_maps(l->process->peer);
+	       tei_local_op_mapped(&l->u.op);
 }
 
 /*
@@ -687,7 +690,7 @@ static size_t local_start_next(struct engine *e, struct engine_task *tasks,
 			local_start(e, &tasks[0]);
 		return 1;
 	}
-	here = copy_share(e, ops, m, bytes);
+	here = copy_share(e, ops, m, bytes, m == n);
 	for (i = here; i < m; i++)
 		copy_start(e, &tasks[i], false);
 	copy_start_here(e, tasks, ops, here);

@@ -297,6 +297,8 @@ struct local_view *local_view_new(void);
 void local_view_drop(struct local_view *v, bool last);
 /* Returns true if a file of the peer can be mapped, or was not tried yet. */
 bool local_view_possible(const struct tei_local_peer *peer);
+/* Returns true if the file with that index is mapped, or may be mapped. */
+bool local_view_permits(struct local_view *v, uint32_t file);
 /* Frees a view that no thread uses. NULL is ignored. In a forked child, unmaps
  * nothing, because the child has no such mappings. */
 void local_view_free(struct local_view *v, bool forked);

@@ -254,6 +254,17 @@ bool tei_local_peer_maps(const struct tei_local_peer *peer)
 	return peer->view && local_view_possible(peer);
 }
 
+bool tei_local_op_mapped(const struct tei_local_op *op)
+{
+	const struct tei_local_peer *peer = op->peer;
+	struct local_place at;
+
+	return op->registered && peer && peer->view &&
+	       local_shared_table_place(peer->shared_table, op->remote,
+					op->length, &at) &&
+	       local_view_permits(peer->view, at.file);
+}
+
 uint64_t tei_local_serial(struct tei_local *ctx,
 			  const struct tei_local_peer *peer, uint64_t addr,
 			  uint64_t len, bool write)

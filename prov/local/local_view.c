@@ -284,6 +284,16 @@ bool local_view_possible(const struct tei_local_peer *peer)
 	return possible;
 }
 
+bool local_view_permits(struct local_view *v, uint32_t file)
+{
+	bool permitted;
+
+	tei_mutex_lock(&v->lock);
+	permitted = !v->last && !v->refused[file];
+	tei_mutex_unlock(&v->lock);
+	return permitted;
+}
+
 /* Records that the file cannot be mapped. Returns false. */
 static bool view_refuse(struct local_view *v, const struct tei_local_peer *peer,
 			uint32_t file) TEI_REQUIRES(v->lock)
@@ -355,12 +365,9 @@ static bool view_permitted(struct tei_local *ctx, struct tei_local_peer *peer,
 			   uint32_t file)
 {
 	struct local_view *v = peer->view;
-	bool permitted;
+	bool permitted = local_view_permits(v, file);
 	uint32_t i;
 
-	tei_mutex_lock(&v->lock);
-	permitted = !v->last && !v->refused[file];
-	tei_mutex_unlock(&v->lock);
 	if (!permitted || local_watch_add(ctx, peer))
 		return permitted;
 	tei_mutex_lock(&v->lock);

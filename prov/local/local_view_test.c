@@ -285,6 +285,21 @@ static void test_many_windows(void)
 	free(seen);
 }
 
+/* Returns true if a write to the peer's memory at addr would be made through a
+ * mapping. */
+static bool view_op_mapped(struct view_fixture *f, struct tei_local_peer *peer,
+			   uint64_t addr, bool registered)
+{
+	struct tei_local_op op = { .peer = peer,
+				   .opcode = TEI_LOCAL_WRITE,
+				   .local = f->mem,
+				   .registered = registered,
+				   .remote = addr,
+				   .length = 4096 };
+
+	return tei_local_op_mapped(&op);
+}
+
 /* Opens the agent and writes once to its memory. */
 static struct tei_local_peer *view_open(struct view_fixture *f, uint64_t *addr)
 {
@@ -299,6 +314,10 @@ static struct tei_local_peer *view_open(struct view_fixture *f, uint64_t *addr)
 	CU_ASSERT(!tei_local_id_parse(text, &id));
 	CU_ASSERT_FATAL(!tei_local_peer_open(f->ctx, &id, NULL, &peer));
 	CU_ASSERT(tei_local_peer_maps(peer));
+	CU_ASSERT(view_op_mapped(f, peer, at, true));
+	CU_ASSERT(!view_op_mapped(f, peer, at, false));
+	CU_ASSERT(!view_op_mapped(f, peer, at + VIEW_MEM, true));
+	CU_ASSERT(!view_op_mapped(f, NULL, at, true));
 	CU_ASSERT(!tei_local_region_add(f->ctx, f->mem, VIEW_MEM, 0));
 	CU_ASSERT(!test_copy(f->ctx, peer, TEI_LOCAL_WRITE, f->mem, at, 4096));
 	*addr = at;
@@ -360,6 +379,7 @@ static void test_memory_of_another_user_is_not_mapped(void)
 	CU_ASSERT(c.pieces == 1 && !c.mapped);
 	CU_ASSERT(!view_maps_others(f.ctx));
 	CU_ASSERT(!tei_local_peer_maps(peer));
+	CU_ASSERT(!view_op_mapped(&f, peer, addr, true));
 	tei_local_peer_close(f.ctx, peer);
 	view_teardown(&f);
 }

@@ -28,12 +28,11 @@ struct tei_local;		/* The context of the module; each engine has
 				 * one. */
 struct tei_local_peer;		/* another process of this host, or this
 				 * process */
+struct tei_local_op;
 struct tei_settings;
 
-/*
- * Largest piece that is copied without interruption. A small operation waits
- * for at most one such piece per thread.
- */
+/* Largest piece that is copied without interruption. A small operation waits
+ * for at most one such piece per thread. */
 #define TEI_LOCAL_PIECE		(1u << 20)
 /* Largest length that tei_local_copy accepts. */
 #define TEI_LOCAL_COPY_MAX	TEI_LOCAL_PIECE
@@ -88,11 +87,9 @@ struct tei_local_id {
 	uint64_t incarnation;	/* random number of the context */
 };
 
-/*
- * Gets the identity of the context. Returns 0, or TEI_ERR_UNSUPPORTED if the
+/* Gets the identity of the context. Returns 0, or TEI_ERR_UNSUPPORTED if the
  * kernel or a sandbox provides no memfd, pidfd or /proc. Then only transfers
- * within the process work.
- */
+ * within the process work. */
 int tei_local_identity(struct tei_local *ctx, struct tei_local_id *out);
 
 /*
@@ -235,6 +232,11 @@ bool tei_local_peer_is_self(const struct tei_local_peer *peer);
  * to map it has failed. */
 bool tei_local_peer_maps(const struct tei_local_peer *peer);
 
+/* Returns true if the operation, which is not submitted, is copied through a
+ * mapping: it requires a registered local range, and the target range is in
+ * memory that this process can map. */
+bool tei_local_op_mapped(const struct tei_local_op *op);
+
 /* Returns true if all of [addr, addr + len) is currently registered at the peer
  * and this process may read it, or write it if write is true. */
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
@@ -262,8 +264,6 @@ enum tei_local_opcode {
 /* Code with which done is called if the operation was cancelled; in other cases
  * the code is 0 or a tei_code. */
 #define TEI_LOCAL_CANCELLED	1
-
-struct tei_local_op;
 
 /*
  * Called exactly once per successful submit, with no lock held and after the
