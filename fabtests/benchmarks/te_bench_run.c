@@ -2,8 +2,8 @@
 /*
  * Runs the threads. Each thread calls prepare, warms up, waits until all
  * threads have done so, then calls step until the deadline, at least once. A
- * thread whose preparation or warm-up fails sets `stop`. It waits at the barrier
- * all the same, because the barrier opens only when all threads have reached it.
+ * thread whose preparation or warm-up fails sets `stop`. It also waits at the
+ * barrier, which opens only when all threads have reached it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,8 +15,8 @@
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
-/* Each target has slots for this number of lives of an initiator, that is, of
- * successive processes of the initiator's host. Life n uses the slots with
+/* Each target has slots for this number of lives of an initiator. A life is one
+ * of the successive processes of the initiator's host. Life n uses the slots with
  * number n % ENGINE_LIVES, so late bytes of the lives before it land in other
  * slots. */
 #define ENGINE_LIVES	4

@@ -14,8 +14,8 @@ struct engine_inbox {
 	uint64_t last;			/* highest number of a notification
 					 * received */
 	uint64_t acked;			/* highest number of a notification
-					 * that was acknowledged to its
-					 * sender */
+					 * whose sender got the
+					 * acknowledgement */
 	uint64_t acked_by;		/* incarnation of the process that has
 					 * acknowledged it; 0 if it is
 					 * unknown */

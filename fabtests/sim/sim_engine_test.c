@@ -2,7 +2,6 @@
 /* Tests of engines (api) in the simulated world and over the simulated fabric.
  * All engines run in one thread and in virtual time. */
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,19 +157,6 @@ static void engine_run(struct test_engine *t, void *(*fn)(void *))
 	sim_fiber_join(fiber);
 }
 
-/* Returns the number of threads of this process. */
-static unsigned int engine_threads(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	unsigned int n = 0;
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n - 2;
-}
-
 static void engines_begin(uint64_t seed, bool verbs)
 {
 	struct sim_net_conf net;
@@ -232,14 +218,14 @@ static void engines_check(void)
 
 static uint64_t engines_move(uint64_t seed, bool verbs, bool by_name)
 {
-	unsigned int before = engine_threads();
+	unsigned int before = sim_test_threads();
 	uint64_t hash;
 
 	engines_begin(seed, verbs);
 	run.by_name = by_name;
 	engine_run(&engines[0], engine_move);
 	engines_check();
-	CU_ASSERT_EQUAL(engine_threads(), before);
+	CU_ASSERT_EQUAL(sim_test_threads(), before);
 	hash = sim_trace_hash();
 	engines_end();
 	return hash;

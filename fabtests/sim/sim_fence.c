@@ -372,7 +372,7 @@ bool sim_fence_outstanding(uint64_t initiator, uint64_t target, uint32_t rail)
 
 	/* If the initiator has freed its peer object of the target and created
 	 * another one, the acceptor has no open fence between the two
-	 * processes. That is no error: no slice waits for a fence then. */
+	 * processes. This is no error, because no slice waits for a fence. */
 	return u->state != FENCE_NONE && u->waiting && !u->withdrawn;
 }
 

@@ -267,8 +267,8 @@ static void test_silent_path_is_found_after_40_ms(void)
 	}
 }
 
-/* All slices of a connection fail together when it is reset. That is one fault,
- * so the state of the rail changes once to DOWN and back. */
+/* All slices of a connection fail together when it is reset. These errors are
+ * one fault, so the state of the rail changes once to DOWN and back. */
 static void test_burst_of_errors_makes_one_fault(void)
 {
 	struct tei_rail_stats was, now;

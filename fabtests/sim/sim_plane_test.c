@@ -2,7 +2,6 @@
 /* Tests of data planes (prov/rail) in the simulated world and over the
  * simulated fabric. All data planes run in one thread. */
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,22 +88,9 @@ static void moves_check(void)
 	}
 }
 
-/* Returns the number of threads of this process. */
-static unsigned int threads(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	unsigned int n = 0;
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n - 2;
-}
-
 static uint64_t planes_move(uint64_t seed, bool as_verbs)
 {
-	unsigned int before = threads();
+	unsigned int before = sim_test_threads();
 	uint64_t hash;
 
 	planes_begin(seed, as_verbs);
@@ -113,7 +99,7 @@ static uint64_t planes_move(uint64_t seed, bool as_verbs)
 	CU_ASSERT(sim_run_while(moves_ended, NULL,
 				sim_now() + SIM_PLANES_WAIT_NS));
 	moves_check();
-	CU_ASSERT_EQUAL(threads(), before);
+	CU_ASSERT_EQUAL(sim_test_threads(), before);
 	hash = sim_trace_hash();
 	sim_planes_end();
 	return hash;

@@ -2,7 +2,7 @@
 #ifndef TEI_FABTESTS_SIM_SIM_TEST_H
 #define TEI_FABTESTS_SIM_SIM_TEST_H
 
-/* The suites of the simulator's unit tests. */
+/* The suites of the simulator's unit tests, and a function that they share. */
 
 #include "util/tei_test.h"
 
@@ -13,5 +13,8 @@ extern const struct tei_test_case sim_fence_cases[];
 extern const struct tei_test_case sim_health_cases[];
 extern const struct tei_test_case sim_overtake_cases[];
 extern const struct tei_test_case sim_plane_cases[];
+
+/* Returns the number of threads of this process. */
+unsigned int sim_test_threads(void);
 
 #endif /* TEI_FABTESTS_SIM_SIM_TEST_H */

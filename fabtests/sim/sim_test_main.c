@@ -1,6 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabtests/sim/sim_test.h"
 
+#include <dirent.h>
+
+unsigned int sim_test_threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	unsigned int n = 0;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n - 2; /* without "." and ".." */
+}
+
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {

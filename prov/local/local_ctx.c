@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "prov/local/tei_local_stats.h"
 #include "util/clock.h"
 #include "util/settings.h"
+#include "util/thread.h"
 
 #define CTX_SUBSYS	"local"
 #define CTX_WORKERS_MAX 16u /* limit of copy threads if the settings give
@@ -132,14 +132,11 @@ static void ctx_random(struct tei_local *ctx)
 /* Returns the largest number of copy threads. */
 static uint32_t ctx_workers(const struct tei_settings *settings)
 {
-	cpu_set_t set;
 	uint32_t n;
 
 	if (settings->copies.threads)
 		return settings->copies.threads;
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 1;
-	n = (uint32_t)CPU_COUNT(&set) / 2;
+	n = tei_cpus() / 2;
 	n = n > 1 ? n : 1;
 	return n < CTX_WORKERS_MAX ? n : CTX_WORKERS_MAX;
 }

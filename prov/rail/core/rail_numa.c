@@ -98,13 +98,9 @@ int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err)
 
 uint32_t rail_numa_cpus(const struct tei_rail_dp *dp)
 {
-	cpu_set_t may;
-
 	if (*dp->settings->sched.progress_cpus)
 		return (uint32_t)CPU_COUNT(&dp->thread.cpus);
-	if (sched_getaffinity(0, sizeof(may), &may))
-		return 1;
-	return (uint32_t)CPU_COUNT(&may);
+	return tei_cpus();
 }
 
 /* Sets *out to the CPUs of the rails' NUMA nodes, or to all CPUs of the process
