@@ -45,6 +45,7 @@ static void engine_init_locks(struct engine *e)
 	int i;
 
 	tei_mutex_init(&e->control);
+	tei_mutex_init(&e->merged);
 	engine_publish_init(e);
 	tei_mutex_init(&e->processes.lock);
 	tei_mutex_init(&e->slots.lock);
@@ -205,6 +206,7 @@ static void engine_free(struct engine *e)
 	engine_work_fini(e);
 	engine_publish_fini(e);
 	tei_mutex_fini(&e->control);
+	tei_mutex_fini(&e->merged);
 	tei_mutex_fini(&e->processes.lock);
 	tei_mutex_fini(&e->slots.lock);
 	engine_prepared_fini(e);

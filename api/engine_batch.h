@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/engine_merged.h"
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
@@ -87,6 +88,7 @@ struct engine_task {
 	bool expired;			     /* atomic: the task is ended
 					      * because the deadline of its
 					      * batch has passed */
+	struct engine_merged merged; /* used by transports that merge tasks */
 	uint64_t room[ENGINE_TASK_ROOM / 8]; /* data of the transport */
 };
 

@@ -90,6 +90,8 @@ struct engine {
 	struct tei_gpu *gpu;
 	struct tei_staging *staging;
 	struct engine_bounces *bounces; /* does not change after creation */
+	struct tei_mutex merged; /* guards the merged tasks
+				  * (engine_merged.h) */
 
 	struct tei_mutex control;	/* held by set-up calls, such as a
 					 * registration; guards the members

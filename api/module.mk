@@ -18,6 +18,7 @@ SRCS += \
 	api/engine_local.c \
 	api/engine_log.c \
 	api/engine_memory.c \
+	api/engine_merged.c \
 	api/engine_nested.c \
 	api/engine_notify.c \
 	api/engine_paths.c \

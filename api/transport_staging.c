@@ -8,6 +8,7 @@
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
+#include "api/engine_merged.h"
 #include "api/engine_transport.h"
 #include "api/transport_rail.h"
 
@@ -258,10 +259,42 @@ static bool staging_rails_can(struct engine *e,
 	       tei_rail_mr_direct(e->dp, r->source, r->length);
 }
 
+static const struct engine_merge_ops staging_merge;
+
+/* staging_to_hold takes a reference to the target of a task, in addition to
+ * that of the carrier, which ends before staging_done is called: staging_done
+ * may start tasks for the target again. staging_to_put drops the reference.
+ * Tasks of files, which are not merged, need none. */
+static void staging_to_hold(const struct tei_staging_task *task)
+{
+	struct engine_local_process *process = task->to;
+
+	if (task->carrier == &staging_by_kernel)
+		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
+	else if (task->carrier != &staging_by_file)
+		tei_rail_peer_hold(task->to);
+}
+
+static void staging_to_put(const struct tei_staging_carrier *carrier, void *to)
+{
+	struct engine_local_process *process = to;
+
+	if (carrier == &staging_by_kernel)
+		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
+	else if (carrier != &staging_by_file)
+		tei_rail_peer_put(to);
+}
+
 static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
 			 const struct tei_err *err)
 {
-	engine_task_end(engine_task_from(task), engine_rail_status(end), err);
+	const struct tei_staging_carrier *carrier = task->carrier;
+	struct engine_task *t = engine_task_from(task);
+	void *to = task->to;
+
+	engine_merged_end(t->engine, &staging_merge, t, engine_rail_status(end),
+			  err);
+	staging_to_put(carrier, to);
 }
 
 /* Sets the carrier that moves the pieces of a task between the bounce buffers
@@ -317,22 +350,80 @@ static int staging_prepare(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-static void staging_start(struct engine *e, struct engine_task *t)
+/* Requests to files are not merged, because they may concern different
+ * files. */
+static bool staging_adjacent(const struct engine_task *t,
+			     const struct engine_task *next)
 {
-	tei_staging_start(e->staging, engine_task_room(t));
+	const struct tei_staging_task *a = engine_task_room_const(t);
+	const struct tei_staging_task *b = engine_task_room_const(next);
+
+	return a->carrier == b->carrier && a->carrier != &staging_by_file &&
+	       a->to == b->to && a->read == b->read &&
+	       a->gpu + a->length == b->gpu &&
+	       a->remote + a->length == b->remote;
+}
+
+static void staging_start(struct engine *e, struct engine_task *t,
+			  uint64_t length)
+{
+	struct tei_staging_task *task = engine_task_room(t);
+
+	/* the task may have had another operation */
+	*task = (struct tei_staging_task){
+		.carrier = task->carrier,
+		.to = task->to,
+		.gpu = task->gpu,
+		.remote = task->remote,
+		.length = length,
+		.read = task->read,
+		.done = task->done,
+	};
+	staging_to_hold(task);
+	tei_staging_start(e->staging, task);
+}
+
+static void staging_stop(struct engine *e, struct engine_task *t, bool deadline)
+{
+	tei_staging_cancel(e->staging, engine_task_room(t), deadline);
+}
+
+static const struct engine_merge_ops staging_merge = {
+	.adjacent = staging_adjacent,
+	.start = staging_start,
+	.cancel = staging_stop,
+};
+
+static size_t staging_start_next(struct engine *e, struct engine_task *tasks,
+				 size_t n)
+{
+	const struct tei_staging_task *first = engine_task_room(&tasks[0]);
+	uint64_t length;
+
+	n = engine_merged_count(e, &staging_merge, tasks, n, TEI_STAGING_PIECE,
+				&length);
+	/* the memory of the tasks may belong to two registrations */
+	if (n > 1 && !tei_staging_ready(e->staging, first->gpu, length)) {
+		length = first->length;
+		n = 1;
+	}
+	engine_merged_start(e, &staging_merge, tasks, n, length);
+	return n;
 }
 
 static void staging_cancel(struct engine *e, struct engine_task *t,
 			   bool deadline)
 {
-	tei_staging_cancel(e->staging, engine_task_room(t), deadline);
+	engine_merged_cancel(e, &staging_merge, t, deadline);
 }
 
 static uint64_t staging_moved(const struct engine_task *t)
 {
 	const struct tei_staging_task *task = engine_task_room_const(t);
+	uint64_t moved = __atomic_load_n(&task->moved, __ATOMIC_RELAXED);
 
-	return __atomic_load_n(&task->moved, __ATOMIC_RELAXED);
+	/* the task's operation may move the bytes of further tasks */
+	return moved < t->length ? moved : t->length;
 }
 
 static bool staging_drain(struct engine *e,
@@ -358,7 +449,7 @@ const struct engine_transport_ops transport_staging = {
 	.through = true,
 	.attach = staging_attach,
 	.prepare = staging_prepare,
-	.start = staging_start,
+	.start_next = staging_start_next,
 	.cancel = staging_cancel,
 	.moved = staging_moved,
 	.drain = staging_drain,
@@ -371,16 +462,20 @@ static void *slot_attach(struct engine *e, const struct engine_segment *s)
 	return s && s->gpu ? e : NULL;
 }
 
+static const struct engine_merge_ops slot_merge;
+
 static void slot_done(struct tei_staging_remote_task *task,
 		      enum tei_rail_end end, const struct tei_err *err)
 {
 	struct engine_task *t = engine_task_from(task);
 	struct tei_rail_dp *dp = t->engine->dp;
+	struct tei_rail_peer *peer = task->peer;
 	uint64_t length = task->length;
 	char *held = task->held ? task->local : NULL;
 
-	tei_rail_peer_put(task->peer);
-	engine_task_end(t, engine_rail_status(end), err);
+	engine_merged_end(t->engine, &slot_merge, t, engine_rail_status(end),
+			  err);
+	tei_rail_peer_put(peer);
 	/* the local memory is released only after the task has ended, so that a
 	 * call which unregisters the memory finds no unfinished task */
 	if (held)
@@ -417,15 +512,37 @@ static int slot_prepare(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-static void slot_start(struct engine *e, struct engine_task *t)
+static bool slot_adjacent(const struct engine_task *t,
+			  const struct engine_task *next)
+{
+	const struct tei_staging_remote_task *a = engine_task_room_const(t);
+	const struct tei_staging_remote_task *b = engine_task_room_const(next);
+
+	return a->peer == b->peer && a->read == b->read &&
+	       a->local + a->length == b->local &&
+	       a->remote + a->length == b->remote;
+}
+
+static void slot_start(struct engine *e, struct engine_task *t, uint64_t length)
 {
 	struct tei_staging_remote_task *task = engine_task_room(t);
 	struct tei_err err;
 	int ret;
 
+	/* the task may have had another operation */
+	*task = (struct tei_staging_remote_task){
+		.peer = task->peer,
+		.local = task->local,
+		.remote = task->remote,
+		.length = length,
+		.base = task->remote,
+		.extent = length,
+		.read = task->read,
+		.done = task->done,
+	};
 	tei_rail_peer_hold(task->peer);
-	/* keeps the local memory of the whole task registered, because each
-	 * task of the data plane keeps only the memory of its piece
+	/* keeps the local memory of the whole operation registered, because
+	 * each task of the data plane keeps only the memory of its piece
 	 * registered */
 	ret = tei_rail_mr_hold(e->dp, task->local, task->length, task->read);
 	task->held = !ret;
@@ -440,16 +557,40 @@ static void slot_start(struct engine *e, struct engine_task *t)
 	slot_done(task, TEI_RAIL_END_FAILED, &err);
 }
 
-static void slot_cancel(struct engine *e, struct engine_task *t, bool deadline)
+static void slot_stop(struct engine *e, struct engine_task *t, bool deadline)
 {
 	tei_staging_remote_cancel(e->staging, engine_task_room(t), deadline);
+}
+
+static const struct engine_merge_ops slot_merge = {
+	.adjacent = slot_adjacent,
+	.start = slot_start,
+	.cancel = slot_stop,
+};
+
+static size_t slot_start_next(struct engine *e, struct engine_task *tasks,
+			      size_t n)
+{
+	uint64_t length;
+
+	n = engine_merged_count(e, &slot_merge, tasks, n, TEI_STAGING_PIECE,
+				&length);
+	engine_merged_start(e, &slot_merge, tasks, n, length);
+	return n;
+}
+
+static void slot_cancel(struct engine *e, struct engine_task *t, bool deadline)
+{
+	engine_merged_cancel(e, &slot_merge, t, deadline);
 }
 
 static uint64_t slot_moved(const struct engine_task *t)
 {
 	const struct tei_staging_remote_task *task = engine_task_room_const(t);
+	uint64_t moved = __atomic_load_n(&task->moved, __ATOMIC_RELAXED);
 
-	return __atomic_load_n(&task->moved, __ATOMIC_RELAXED);
+	/* the task's operation may move the bytes of further tasks */
+	return moved < t->length ? moved : t->length;
 }
 
 static bool slot_drain(struct engine *e,
@@ -465,7 +606,7 @@ const struct engine_transport_ops transport_slot = {
 	.through = true,
 	.attach = slot_attach,
 	.prepare = slot_prepare,
-	.start = slot_start,
+	.start_next = slot_start_next,
 	.cancel = slot_cancel,
 	.moved = slot_moved,
 	.drain = slot_drain,

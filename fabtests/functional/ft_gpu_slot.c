@@ -203,6 +203,50 @@ static void refused(struct slot_rig *rig)
 
 /* --- requests that end early --------------------------------------------- */
 
+#define SLOT_BLOCK	(64u << 10)
+#define SLOT_MERGED	(FX_MIB / SLOT_BLOCK) /* requests of one operation */
+
+/* One operation moves several adjacent requests to a stopped target. One of
+ * them is cancelled, which must not end the others. */
+static void cancel_one_of_merged(struct slot_rig *rig, int op)
+{
+	const char *what = op == OPCODE_READ ? "read" : "write";
+	struct fx_job job = slot_job(rig, op);
+	uint64_t seq = ++rig->sequence, at = 5 * SLOT_BLOCK;
+
+	job.len = FX_MIB;
+	job.block = SLOT_BLOCK;
+	fx_buf_fill(&rig->mem, 0, FX_MIB, seq);
+	if (op == OPCODE_READ) {
+		fx_gpu_put(&rig->peer, 0, FX_MIB, seq);
+		fx_buf_poison(&rig->mem, 0, FX_MIB);
+	} else {
+		fx_gpu_put(&rig->peer, 0, FX_MIB, 0);
+	}
+	if (!ft_ok(fx_peer_pause(&rig->peer) && !fx_job_start(&job) &&
+			   !te_cancel_task(rig->engine, job.id, 5),
+		   "one_of_several_requests_to_%s_is_cancelled", what))
+		return;
+	while (fx_task_status(&job, 5) == STATUS_WAITING)
+		fx_nap(1000);
+	ft_ok(!fx_job_poll(&job) &&
+		      fx_task_status(&job, 5) == STATUS_CANCELED,
+	      "cancelled_%s_ends_alone: %s", what, fx_job_text(&job));
+	fx_peer_resume(&rig->peer);
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_COMPLETED] == SLOT_MERGED - 1,
+	      "other_requests_to_%s_complete: %s", what, fx_job_text(&job));
+	if (op == OPCODE_READ)
+		ft_ok(fx_buf_check(&rig->mem, 0, at, seq) &&
+			      fx_buf_poisoned(&rig->mem, at, SLOT_BLOCK),
+		      "bytes_of_the_other_reads_arrive");
+	else
+		ft_ok(fx_gpu_has(&rig->peer, 0, at, seq) &&
+			      fx_gpu_has(&rig->peer, at, SLOT_BLOCK, 0),
+		      "bytes_of_the_other_writes_arrive");
+	fx_job_free(&job);
+}
+
 /* Cancels a read and a write while the copies of the peer's GPU do not
  * proceed. */
 static void cancel_in_its_copies(struct slot_rig *rig)
@@ -703,6 +747,8 @@ static bool slot_setup(struct slot_rig *rig)
 
 static void ended_early(struct slot_rig *rig)
 {
+	cancel_one_of_merged(rig, OPCODE_WRITE);
+	cancel_one_of_merged(rig, OPCODE_READ);
 	cancel_in_its_copies(rig);
 	ended_while_it_is_stopped(rig, OPCODE_WRITE, 0, false);
 	ended_while_it_is_stopped(rig, OPCODE_READ, 0, false);

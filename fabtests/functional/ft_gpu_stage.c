@@ -106,6 +106,95 @@ static void bytes(struct stage_rig *rig)
 	      "batches_of_small_requests_complete");
 }
 
+/* --- adjacent requests, which one operation moves ------------------------- */
+
+#define STAGE_BLOCK	(64u << 10)
+#define STAGE_MERGED	(FX_MIB / STAGE_BLOCK) /* requests of one operation */
+
+/* Returns the number of copies by the GPU that a job of 2 MiB needs. Returns 0
+ * if the job does not complete. */
+static unsigned int stage_copies(struct stage_rig *rig)
+{
+	unsigned int before = rig->cuda.copies();
+
+	return fx_move(rig->engine, rig->seg, OPCODE_WRITE, stage_gpu(rig, 0),
+		       rig->peer.mem.addr, 2 * FX_MIB, STAGE_BLOCK)
+		       ? rig->cuda.copies() - before
+		       : 0;
+}
+
+/* Starts a write of STAGE_MERGED requests while no copy ends. The bytes at the
+ * target are poisoned. */
+static bool merged_start(struct stage_rig *rig, struct fx_job *job)
+{
+	*job = stage_job(rig, OPCODE_WRITE, 0);
+	job->len = FX_MIB;
+	job->block = STAGE_BLOCK;
+	fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
+	if (!stage_fill(rig, 0, STAGE_SIZE))
+		return false;
+	rig->cuda.hold(1);
+	return !fx_job_start(job);
+}
+
+/* One of several requests that one operation moves is cancelled. */
+static void cancel_one_of_merged(struct stage_rig *rig, size_t which)
+{
+	uint64_t at = which * STAGE_BLOCK, after = at + STAGE_BLOCK;
+	unsigned int before = rig->cuda.copies();
+	struct fx_job job;
+
+	if (!ft_ok(merged_start(rig, &job) &&
+			   !te_cancel_task(rig->engine, job.id, which),
+		   "request_%zu_of_several_is_cancelled", which))
+		return;
+	rig->cuda.hold(0);
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 1 &&
+		      job.n[STATUS_COMPLETED] == STAGE_MERGED - 1 &&
+		      fx_task_status(&job, which) == STATUS_CANCELED,
+	      "cancelled_request_ends_alone: %s", fx_job_text(&job));
+	/* the copy for all of them may have been cancelled before it began */
+	ft_ok(rig->cuda.copies() - before >= STAGE_MERGED - 1,
+	      "other_requests_are_copied_again");
+	ft_ok(!memcmp(rig->peer.mem.p, rig->mem.p, at) &&
+		      fx_buf_poisoned(&rig->peer.mem, at, STAGE_BLOCK) &&
+		      !memcmp(rig->peer.mem.p + after, rig->mem.p + after,
+			      FX_MIB - after),
+	      "bytes_of_the_other_requests_arrive");
+	fx_job_free(&job);
+}
+
+/* Of three requests that one operation moves, the last ends beyond the target's
+ * memory. */
+static void one_of_merged_fails(struct stage_rig *rig)
+{
+	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
+	uint64_t at = STAGE_SIZE - 2 * STAGE_BLOCK;
+
+	job.len = 3 * STAGE_BLOCK;
+	job.block = STAGE_BLOCK;
+	job.remote += at;
+	fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
+	ft_ok(stage_fill(rig, 0, STAGE_SIZE) && !fx_job_start(&job) &&
+		      fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_COMPLETED] == 2 &&
+		      fx_task_status(&job, 2) == STATUS_FAILED,
+	      "request_without_target_memory_fails_alone: %s",
+	      fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(stage_copies(rig) > 0, "later_requests_complete");
+}
+
+static void merged(struct stage_rig *rig)
+{
+	unsigned int copies = stage_copies(rig);
+
+	ft_ok(copies == 2, "adjacent_requests_share_copies: %u", copies);
+	cancel_one_of_merged(rig, 5);
+	cancel_one_of_merged(rig, 0);
+	one_of_merged_fails(rig);
+}
+
 /* --- cancel, in every phase ---------------------------------------------- */
 
 static bool stage_canceled(struct fx_job *job)
@@ -249,24 +338,27 @@ static void cancel_beside_another(struct stage_rig *rig)
 	fx_job_free(&second);
 }
 
-/* Cancels a task that has not started, because it waits for a bounce buffer. */
+/* Cancels a task that has not started, because it waits for a bounce buffer:
+ * half of the 16 bounce buffers are for this target, and each of them has the
+ * bytes of 8 tasks. */
 static void cancel_in_the_queue(struct stage_rig *rig)
 {
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
 	unsigned int before = rig->cuda.copies();
 
-	job.len = 8 * FX_MIB;
+	job.len = 9 * FX_MIB;
 	job.block = FX_MIB / 8;
 	rig->cuda.hold(1);
-	ft_ok(!fx_job_start(&job) && !te_cancel_task(rig->engine, job.id, 63),
+	ft_ok(!fx_job_start(&job) && !te_cancel_task(rig->engine, job.id, 71),
 	      "many_tasks_are_queued");
-	while (fx_task_status(&job, 63) == STATUS_WAITING)
+	while (fx_task_status(&job, 71) == STATUS_WAITING)
 		fx_nap(1000);
-	ft_ok(fx_task_status(&job, 63) == STATUS_CANCELED,
+	ft_ok(fx_task_status(&job, 71) == STATUS_CANCELED &&
+		      fx_task_status(&job, 70) == STATUS_WAITING,
 	      "cancelled_queued_task_ends_at_once");
 	te_cancel_batch(rig->engine, job.id);
 	rig->cuda.hold(0);
-	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 64 &&
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 72 &&
 		      rig->cuda.copies() - before <= 16,
 	      "pieces_begun_do_not_exceed_the_slots");
 	fx_job_free(&job);
@@ -729,12 +821,18 @@ static void dead(struct stage_rig *rig)
 	struct te_error err = { 0 };
 	struct fx_job job;
 	uint64_t start;
+	bool started;
 
-	if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")), "engine_starts"))
+	/* requests that are not merged, so that most of them wait for a bounce
+	 * buffer */
+	setenv("MOONRAIL_MERGE", "0", 1);
+	started = stage_engine(rig, fx_engine_hasty("tcp"));
+	unsetenv("MOONRAIL_MERGE");
+	if (!ft_ok(started, "engine_starts"))
 		return;
 	job = stage_job(rig, OPCODE_WRITE, 0);
 	job.len = 8 * FX_MIB;
-	job.block = 64 * FX_KIB;
+	job.block = STAGE_BLOCK;
 	fx_peer_kill(&rig->peer);
 	start = ft_now_ns();
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
@@ -859,6 +957,7 @@ int main(int argc, char **argv)
 	if (!stage_setup(&rig))
 		return ft_result();
 	bytes(&rig);
+	merged(&rig);
 	cancel_in_the_copy(&rig);
 	cancel_on_the_rail(&rig, OPCODE_WRITE);
 	cancel_on_the_rail(&rig, OPCODE_READ);
