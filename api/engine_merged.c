@@ -32,7 +32,7 @@ void engine_merged_start(struct engine *e, const struct engine_merge_ops *ops,
 		tasks[i].merged = (struct engine_merged){
 			.n = (uint16_t)n, .at = (uint16_t)i,
 		};
-	ops->start(e, &tasks[0], length);
+	ops->start(e, &tasks[0], length, 0);
 }
 
 void engine_merged_cancel(struct engine *e, const struct engine_merge_ops *ops,
@@ -49,13 +49,15 @@ void engine_merged_cancel(struct engine *e, const struct engine_merge_ops *ops,
 }
 
 /* Restarts each of n tasks that was not cancelled, with an operation of its
- * own. Stores the others in `list` and returns their number. */
+ * own. Stores the others at the start of `list`, which has n elements, and
+ * returns their number. */
 static size_t merged_split(struct engine *e, const struct engine_merge_ops *ops,
 			   struct engine_task *leader, size_t n,
 			   struct engine_task **list) TEI_REQUIRES(e->merged)
 {
-	struct engine_merged *part;
+	uint64_t since_ns = ops->since(leader);
 	size_t i, over = 0, again = n;
+	struct engine_merged *part;
 
 	for (i = 0; i < n; i++) {
 		part = &leader[i].merged;
@@ -69,7 +71,7 @@ static size_t merged_split(struct engine *e, const struct engine_merge_ops *ops,
 	/* when the last of them has been started, all tasks of the batch may
 	 * have ended and the batch may have been freed */
 	for (i = n; i-- > again;)
-		ops->start(e, list[i], list[i]->length);
+		ops->start(e, list[i], list[i]->length, since_ns);
 	return over;
 }
 

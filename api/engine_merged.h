@@ -14,8 +14,10 @@
  * only these are CANCELED; the operation's bytes no longer move by then, and
  * each of the other tasks is started again with an operation of its own. The
  * same happens if some of the memory is not registered, so that a task whose
- * memory is registered does not fail for its neighbour's. All other failures
- * concern all of the tasks.
+ * memory is registered does not fail for its neighbour's. MC_SLICE_TIMEOUT
+ * continues to count from the start of the merged operation. All other ends
+ * concern all of the tasks; in particular, all of them are unfenced if the
+ * operation was cancelled and its target does not answer.
  *
  * The functions may be called by any thread. They take engine->merged, for
  * which docs/LOCKING.md states the order.
@@ -33,7 +35,9 @@ struct tei_err;
 #define ENGINE_MERGED_MAX 256u
 
 /* The member `merged` of a task; zero in a prepared task. Guarded by
- * engine->merged once the operation has started. */
+ * engine->merged once the operation has started; the thread that handles the
+ * end of the operation may read n without the lock, because no other thread
+ * changes it. */
 struct engine_merged {
 	uint16_t n;  /* number of tasks that the operation moves; 0: the task
 		      * has an operation of its own */
@@ -52,9 +56,13 @@ struct engine_merge_ops {
 			 const struct engine_task *next);
 	/* Gives a prepared task, or one whose operation has ended, a new
 	 * operation for the first `length` bytes from the start of its memory,
-	 * and starts it. If the operation cannot start, ends it with an
-	 * error. */
-	void (*start)(struct engine *e, struct engine_task *t, uint64_t length);
+	 * and starts it. MC_SLICE_TIMEOUT counts from the time since_ns; 0
+	 * means now. If the operation cannot start, ends it with an error. */
+	void (*start)(struct engine *e, struct engine_task *t, uint64_t length,
+		      uint64_t since_ns);
+	/* Returns the time from which MC_SLICE_TIMEOUT has counted for the
+	 * operation of t, which has ended, ns. */
+	uint64_t (*since)(const struct engine_task *t);
 	/* Requests that the operation of a task ends early. */
 	void (*cancel)(struct engine *e, struct engine_task *t, bool deadline);
 };

@@ -261,17 +261,17 @@ static bool staging_rails_can(struct engine *e,
 
 static const struct engine_merge_ops staging_merge;
 
-/* staging_to_hold takes a reference to the target of a task, in addition to
- * that of the carrier, which ends before staging_done is called: staging_done
- * may start tasks for the target again. staging_to_put drops the reference.
- * Tasks of files, which are not merged, need none. */
+/* staging_to_hold takes a reference to the target of a merged operation, in
+ * addition to that of the carrier, which ends before staging_done is called:
+ * staging_done may start tasks for the target again. staging_to_put drops the
+ * reference. */
 static void staging_to_hold(const struct tei_staging_task *task)
 {
 	struct engine_local_process *process = task->to;
 
 	if (task->carrier == &staging_by_kernel)
 		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
-	else if (task->carrier != &staging_by_file)
+	else
 		tei_rail_peer_hold(task->to);
 }
 
@@ -281,7 +281,7 @@ static void staging_to_put(const struct tei_staging_carrier *carrier, void *to)
 
 	if (carrier == &staging_by_kernel)
 		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
-	else if (carrier != &staging_by_file)
+	else
 		tei_rail_peer_put(to);
 }
 
@@ -290,11 +290,13 @@ static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
 {
 	const struct tei_staging_carrier *carrier = task->carrier;
 	struct engine_task *t = engine_task_from(task);
+	bool merged = t->merged.n;
 	void *to = task->to;
 
 	engine_merged_end(t->engine, &staging_merge, t, engine_rail_status(end),
 			  err);
-	staging_to_put(carrier, to);
+	if (merged)
+		staging_to_put(carrier, to);
 }
 
 /* Sets the carrier that moves the pieces of a task between the bounce buffers
@@ -365,7 +367,7 @@ static bool staging_adjacent(const struct engine_task *t,
 }
 
 static void staging_start(struct engine *e, struct engine_task *t,
-			  uint64_t length)
+			  uint64_t length, uint64_t since_ns)
 {
 	struct tei_staging_task *task = engine_task_room(t);
 
@@ -378,9 +380,18 @@ static void staging_start(struct engine *e, struct engine_task *t,
 		.length = length,
 		.read = task->read,
 		.done = task->done,
+		.waits_ns = since_ns,
 	};
-	staging_to_hold(task);
+	if (t->merged.n)
+		staging_to_hold(task);
 	tei_staging_start(e->staging, task);
+}
+
+static uint64_t staging_since(const struct engine_task *t)
+{
+	const struct tei_staging_task *task = engine_task_room_const(t);
+
+	return task->waits_ns;
 }
 
 static void staging_stop(struct engine *e, struct engine_task *t, bool deadline)
@@ -391,6 +402,7 @@ static void staging_stop(struct engine *e, struct engine_task *t, bool deadline)
 static const struct engine_merge_ops staging_merge = {
 	.adjacent = staging_adjacent,
 	.start = staging_start,
+	.since = staging_since,
 	.cancel = staging_stop,
 };
 
@@ -523,7 +535,8 @@ static bool slot_adjacent(const struct engine_task *t,
 	       a->remote + a->length == b->remote;
 }
 
-static void slot_start(struct engine *e, struct engine_task *t, uint64_t length)
+static void slot_start(struct engine *e, struct engine_task *t, uint64_t length,
+		       uint64_t since_ns)
 {
 	struct tei_staging_remote_task *task = engine_task_room(t);
 	struct tei_err err;
@@ -538,6 +551,7 @@ static void slot_start(struct engine *e, struct engine_task *t, uint64_t length)
 		.base = task->remote,
 		.extent = length,
 		.read = task->read,
+		.since_ns = since_ns,
 		.done = task->done,
 	};
 	tei_rail_peer_hold(task->peer);
@@ -557,6 +571,13 @@ static void slot_start(struct engine *e, struct engine_task *t, uint64_t length)
 	slot_done(task, TEI_RAIL_END_FAILED, &err);
 }
 
+static uint64_t slot_since(const struct engine_task *t)
+{
+	const struct tei_staging_remote_task *task = engine_task_room_const(t);
+
+	return task->waits_ns;
+}
+
 static void slot_stop(struct engine *e, struct engine_task *t, bool deadline)
 {
 	tei_staging_remote_cancel(e->staging, engine_task_room(t), deadline);
@@ -565,6 +586,7 @@ static void slot_stop(struct engine *e, struct engine_task *t, bool deadline)
 static const struct engine_merge_ops slot_merge = {
 	.adjacent = slot_adjacent,
 	.start = slot_start,
+	.since = slot_since,
 	.cancel = slot_stop,
 };
 

@@ -206,22 +206,46 @@ static void refused(struct slot_rig *rig)
 #define SLOT_BLOCK	(64u << 10)
 #define SLOT_MERGED	(FX_MIB / SLOT_BLOCK) /* requests of one operation */
 
+static struct fx_job merged_job(struct slot_rig *rig, int op)
+{
+	struct fx_job job = slot_job(rig, op);
+
+	job.len = FX_MIB;
+	job.block = SLOT_BLOCK;
+	return job;
+}
+
+/* Returns true if the host memory and the peer's GPU memory have the same
+ * bytes, except for one block at the offset `at`, which is as it was before
+ * the transfer. */
+static bool slot_same_but(struct slot_rig *rig, int op, uint64_t at)
+{
+	unsigned char *here = rig->mem.p, *there = here + SLOT_SIZE;
+	uint64_t after = at + SLOT_BLOCK;
+
+	return slot_move(rig, OPCODE_READ, there, 0, FX_MIB, 0) &&
+	       !memcmp(here, there, at) &&
+	       !memcmp(here + after, there + after, FX_MIB - after) &&
+	       (op == OPCODE_READ ?
+			fx_buf_poisoned(&rig->mem, at, SLOT_BLOCK) :
+			fx_gpu_has(&rig->peer, at, SLOT_BLOCK, 0));
+}
+
 /* One operation moves several adjacent requests to a stopped target. One of
  * them is cancelled, which must not end the others. */
 static void cancel_one_of_merged(struct slot_rig *rig, int op)
 {
 	const char *what = op == OPCODE_READ ? "read" : "write";
-	struct fx_job job = slot_job(rig, op);
-	uint64_t seq = ++rig->sequence, at = 5 * SLOT_BLOCK;
+	struct fx_job job = merged_job(rig, op);
+	uint64_t seq = ++rig->sequence;
+	bool ended;
 
-	job.len = FX_MIB;
-	job.block = SLOT_BLOCK;
-	fx_buf_fill(&rig->mem, 0, FX_MIB, seq);
 	if (op == OPCODE_READ) {
 		fx_gpu_put(&rig->peer, 0, FX_MIB, seq);
 		fx_buf_poison(&rig->mem, 0, FX_MIB);
 	} else {
 		fx_gpu_put(&rig->peer, 0, FX_MIB, 0);
+		fx_buf_fill(&rig->mem, 0, FX_MIB, seq);
 	}
 	if (!ft_ok(fx_peer_pause(&rig->peer) && !fx_job_start(&job) &&
 			   !te_cancel_task(rig->engine, job.id, 5),
@@ -229,22 +253,50 @@ static void cancel_one_of_merged(struct slot_rig *rig, int op)
 		return;
 	while (fx_task_status(&job, 5) == STATUS_WAITING)
 		fx_nap(1000);
-	ft_ok(!fx_job_poll(&job) &&
-		      fx_task_status(&job, 5) == STATUS_CANCELED,
+	ended = fx_job_poll(&job);
+	ft_ok(!ended && fx_task_status(&job, 5) == STATUS_CANCELED,
 	      "cancelled_%s_ends_alone: %s", what, fx_job_text(&job));
 	fx_peer_resume(&rig->peer);
-	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
-		      job.n[STATUS_COMPLETED] == SLOT_MERGED - 1,
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_COMPLETED] == SLOT_MERGED - 1,
 	      "other_requests_to_%s_complete: %s", what, fx_job_text(&job));
-	if (op == OPCODE_READ)
-		ft_ok(fx_buf_check(&rig->mem, 0, at, seq) &&
-			      fx_buf_poisoned(&rig->mem, at, SLOT_BLOCK),
-		      "bytes_of_the_other_reads_arrive");
-	else
-		ft_ok(fx_gpu_has(&rig->peer, 0, at, seq) &&
-			      fx_gpu_has(&rig->peer, at, SLOT_BLOCK, 0),
-		      "bytes_of_the_other_writes_arrive");
+	ft_ok(slot_same_but(rig, op, 5 * SLOT_BLOCK),
+	      "bytes_of_the_other_requests_to_%s_arrive", what);
 	fx_job_free(&job);
+}
+
+/* A request that is started again, because another one was cancelled, does not
+ * get a new MC_SLICE_TIMEOUT. */
+static void merged_time_out_as_one(struct slot_rig *rig)
+{
+	uint64_t timeout = FX_BRISK_S * FT_NS_PER_SEC, cancelled, took;
+	struct fx_job job = merged_job(rig, OPCODE_WRITE);
+	bool ended;
+
+	job.engine = fx_engine_timeout("tcp", FX_BRISK_S);
+	if (!ft_ok(job.engine && fx_register(job.engine, &rig->mem) &&
+			   (job.seg = openSegment(job.engine,
+						  rig->peer.name)) > 0 &&
+			   fx_move(job.engine, job.seg, OPCODE_WRITE, job.local,
+				   job.remote, FX_MIB, 0),
+		   "engine_with_short_timeout_writes"))
+		return;
+	ft_ok(fx_peer_pause(&rig->peer) && !fx_job_start(&job),
+	      "writes_to_stopped_target_are_submitted");
+	fx_nap(FX_BRISK_S * 1000000 * 3 / 4);
+	cancelled = ft_now_ns();
+	te_cancel_task(job.engine, job.id, 5);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	took = ft_now_ns() - cancelled;
+	ft_ok(ended && job.n[STATUS_CANCELED] == 1 &&
+		      job.n[STATUS_FAILED] == SLOT_MERGED - 1,
+	      "other_writes_time_out: %s", fx_job_text(&job));
+	fx_peer_resume(&rig->peer);
+	ft_ok(took < timeout,
+	      "timeout_counts_from_the_first_start: %llu ms after the cancellation",
+	      (unsigned long long)took / 1000000);
+	fx_job_free(&job);
+	destroyTransferEngine(job.engine);
 }
 
 /* Cancels a read and a write while the copies of the peer's GPU do not
@@ -749,6 +801,7 @@ static void ended_early(struct slot_rig *rig)
 {
 	cancel_one_of_merged(rig, OPCODE_WRITE);
 	cancel_one_of_merged(rig, OPCODE_READ);
+	merged_time_out_as_one(rig);
 	cancel_in_its_copies(rig);
 	ended_while_it_is_stopped(rig, OPCODE_WRITE, 0, false);
 	ended_while_it_is_stopped(rig, OPCODE_READ, 0, false);

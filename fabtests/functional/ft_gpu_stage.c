@@ -141,15 +141,18 @@ static bool merged_start(struct stage_rig *rig, struct fx_job *job)
 static void cancel_one_of_merged(struct stage_rig *rig, size_t which)
 {
 	uint64_t at = which * STAGE_BLOCK, after = at + STAGE_BLOCK;
-	unsigned int before = rig->cuda.copies();
+	unsigned int before;
 	struct fx_job job;
+	bool ended;
 
 	if (!ft_ok(merged_start(rig, &job) &&
 			   !te_cancel_task(rig->engine, job.id, which),
 		   "request_%zu_of_several_is_cancelled", which))
 		return;
+	before = rig->cuda.copies();
 	rig->cuda.hold(0);
-	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 1 &&
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_CANCELED] == 1 &&
 		      job.n[STATUS_COMPLETED] == STAGE_MERGED - 1 &&
 		      fx_task_status(&job, which) == STATUS_CANCELED,
 	      "cancelled_request_ends_alone: %s", fx_job_text(&job));
@@ -170,19 +173,81 @@ static void one_of_merged_fails(struct stage_rig *rig)
 {
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
 	uint64_t at = STAGE_SIZE - 2 * STAGE_BLOCK;
+	unsigned int before;
+	bool ended;
 
 	job.len = 3 * STAGE_BLOCK;
 	job.block = STAGE_BLOCK;
 	job.remote += at;
-	fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
-	ft_ok(stage_fill(rig, 0, STAGE_SIZE) && !fx_job_start(&job) &&
-		      fx_job_wait(&job, FX_LONG_MS) &&
-		      job.n[STATUS_COMPLETED] == 2 &&
+	ft_ok(stage_fill(rig, 0, STAGE_SIZE), "memory_is_filled");
+	before = rig->cuda.copies();
+	ended = !fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_COMPLETED] == 2 &&
 		      fx_task_status(&job, 2) == STATUS_FAILED,
 	      "request_without_target_memory_fails_alone: %s",
 	      fx_job_text(&job));
+	ft_ok(rig->cuda.copies() - before == 1 + 3,
+	      "requests_are_copied_together_and_then_alone");
 	fx_job_free(&job);
 	ft_ok(stage_copies(rig) > 0, "later_requests_complete");
+}
+
+/* One of several reads that one operation moves is cancelled while the target
+ * is stopped. The operation may be unfenced, but no other read may end as
+ * cancelled, or as completed without its bytes. */
+static void cancel_one_of_merged_on_the_rail(struct stage_rig *rig)
+{
+	struct fx_job job = stage_job(rig, OPCODE_READ, 0);
+	size_t i, bad = 0;
+	uint64_t at;
+	bool ended;
+
+	job.len = FX_MIB;
+	job.block = STAGE_BLOCK;
+	fx_buf_fill(&rig->peer.mem, 0, FX_MIB, ++rig->sequence);
+	if (!ft_ok(stage_poison(rig, 0) && fx_peer_pause(&rig->peer) &&
+			   !fx_job_start(&job),
+		   "reads_from_stopped_target_are_submitted"))
+		return;
+	fx_nap(100000);
+	te_cancel_task(rig->engine, job.id, 3);
+	while (fx_task_status(&job, 3) == STATUS_WAITING)
+		fx_nap(1000);
+	fx_peer_resume(&rig->peer);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] >= 1 &&
+		      job.n[STATUS_CANCELED] <= 1 && !job.n[STATUS_FAILED],
+	      "other_reads_are_not_cancelled: %s", fx_job_text(&job));
+	ft_ok(stage_fetch(rig, 0, STAGE_SIZE, FX_MIB), "memory_is_fetched");
+	for (i = 0; i < STAGE_MERGED; i++) {
+		at = i * STAGE_BLOCK;
+		bad += fx_task_status(&job, i) == STATUS_COMPLETED &&
+		       memcmp(rig->mem.p + STAGE_SIZE + at,
+			      rig->peer.mem.p + at, STAGE_BLOCK);
+	}
+	ft_ok(!bad, "completed_reads_have_their_bytes");
+	fx_job_free(&job);
+}
+
+/* The segment is closed while one operation moves several requests, so that
+ * only the requests use the target when they are started again. */
+static void closed_segment_of_merged(struct stage_rig *rig)
+{
+	struct fx_job job;
+	bool ended;
+
+	ft_ok(merged_start(rig, &job) && !closeSegment(rig->engine, rig->seg) &&
+		      !te_cancel_task(rig->engine, job.id, 7),
+	      "request_to_closed_segment_is_cancelled");
+	rig->cuda.hold(0);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_CANCELED] == 1 &&
+		      job.n[STATUS_COMPLETED] == STAGE_MERGED - 1,
+	      "other_requests_to_closed_segment_complete: %s",
+	      fx_job_text(&job));
+	fx_job_free(&job);
+	rig->seg = openSegment(rig->engine, rig->peer.name);
+	ft_ok(rig->seg > 0, "segment_is_opened_again");
 }
 
 static void merged(struct stage_rig *rig)
@@ -193,6 +258,8 @@ static void merged(struct stage_rig *rig)
 	cancel_one_of_merged(rig, 5);
 	cancel_one_of_merged(rig, 0);
 	one_of_merged_fails(rig);
+	cancel_one_of_merged_on_the_rail(rig);
+	closed_segment_of_merged(rig);
 }
 
 /* --- cancel, in every phase ---------------------------------------------- */
@@ -828,7 +895,8 @@ static void dead(struct stage_rig *rig)
 	setenv("MOONRAIL_MERGE", "0", 1);
 	started = stage_engine(rig, fx_engine_hasty("tcp"));
 	unsetenv("MOONRAIL_MERGE");
-	if (!ft_ok(started, "engine_starts"))
+	if (!ft_ok(started && stage_copies(rig) == 2 * STAGE_MERGED,
+		   "engine_that_does_not_merge_starts"))
 		return;
 	job = stage_job(rig, OPCODE_WRITE, 0);
 	job.len = 8 * FX_MIB;

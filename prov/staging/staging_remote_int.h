@@ -148,8 +148,9 @@ struct staging_target {
 					 * first */
 	struct tei_channel_out out;	/* channel that numbers the pieces */
 	uint64_t received_ns; /* time of the last progress of a piece,
-			       * or of the first task after a time
-			       * without tasks, ns */
+			       * or, if that is later, time from which
+			       * MC_SLICE_TIMEOUT counts for the first
+			       * task after a time without tasks, ns */
 	bool silent;	      /* MC_SLICE_TIMEOUT has ended a piece
 			       * since received_ns */
 	uint32_t running;     /* number of pieces that belong to a task */

@@ -496,12 +496,13 @@ void staging_request_started(struct staging_remote *rs,
 		remote_task_try_end(rs, task);
 		return;
 	}
-	if (!t->running && tei_list_empty(&t->queue) && !t->silent)
-		t->received_ns = rs->now;
 	task->target = t;
 	task->waits_ns = rs->now;
 	if (task->since_ns && task->since_ns < rs->now)
 		task->waits_ns = task->since_ns;
+	if (!t->running && tei_list_empty(&t->queue) && !t->silent &&
+	    t->received_ns < task->waits_ns)
+		t->received_ns = task->waits_ns;
 	task->queued = true;
 	tei_list_add_tail(&t->queue, &task->queue);
 }

@@ -360,7 +360,8 @@ void tei_staging_start(struct tei_staging *s, struct tei_staging_task *task)
 	tei_list_init(&task->stop);
 	tei_mutex_lock(&l->part.lock);
 	task->queued = true;
-	task->waits_ns = tei_now_ns();
+	if (!task->waits_ns)
+		task->waits_ns = tei_now_ns();
 	tei_list_add_tail(&l->live, &task->live);
 	tei_list_add_tail(&task->pool->queue, &task->queue);
 	staging_part_notify(&l->part);

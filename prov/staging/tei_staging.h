@@ -236,8 +236,10 @@ struct tei_staging_task {
 	uint64_t next;			/* number of bytes assigned to bounce
 					 * buffers so far */
 	uint32_t running;		/* number of bounce buffers in use */
-	uint64_t waits_ns;		/* time at which the task started or its
-					 * last piece ended, ns */
+	uint64_t waits_ns;		/* time from which MC_SLICE_TIMEOUT
+					 * counts, ns: set by the caller, or 0,
+					 * which means the start of the task;
+					 * later the end of its last piece */
 	bool queued, ended;
 	bool expired;			/* a deadline has ended the task */
 	enum tei_rail_end status;	/* COMPLETED, or the reason why no
