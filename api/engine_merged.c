@@ -2,6 +2,8 @@
 /* Merged tasks: one operation that moves the bytes of several tasks. */
 #include "api/engine_merged.h"
 
+#include <stdio.h>
+
 #include "api/engine_int.h"
 
 size_t engine_merged_count(struct engine *e, const struct engine_merge_ops *ops,
@@ -75,6 +77,26 @@ static size_t merged_split(struct engine *e, const struct engine_merge_ops *ops,
 	return over;
 }
 
+/* Ends a task that was cancelled, with the status of its operation. If the
+ * operation was cancelled for another task, and the deadline of the batch has
+ * passed since then, the task has timed out. */
+static void merged_end_stopped(struct engine_task *t, int status,
+			       const struct tei_err *err)
+{
+	struct tei_err late;
+
+	if (status != STATUS_CANCELED || !err ||
+	    !__atomic_load_n(&t->expired, __ATOMIC_RELAXED)) {
+		engine_task_end(t, status, err);
+		return;
+	}
+	late = *err;
+	late.code = TEI_ERR_TIMED_OUT;
+	snprintf(late.text, sizeof(late.text),
+		 "the batch's deadline has passed");
+	engine_task_end(t, STATUS_FAILED, &late);
+}
+
 void engine_merged_end(struct engine *e, const struct engine_merge_ops *ops,
 		       struct engine_task *leader, int status,
 		       const struct tei_err *err)
@@ -88,7 +110,7 @@ void engine_merged_end(struct engine *e, const struct engine_merge_ops *ops,
 		n = merged_split(e, ops, leader, n, list);
 		tei_mutex_unlock(&e->merged);
 		for (i = 0; i < n; i++)
-			engine_task_end(list[i], status, err);
+			merged_end_stopped(list[i], status, err);
 		return;
 	}
 	/* the batch may be freed when its last task has ended, so the leader

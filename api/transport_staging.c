@@ -371,17 +371,8 @@ static void staging_start(struct engine *e, struct engine_task *t,
 {
 	struct tei_staging_task *task = engine_task_room(t);
 
-	/* the task may have had another operation */
-	*task = (struct tei_staging_task){
-		.carrier = task->carrier,
-		.to = task->to,
-		.gpu = task->gpu,
-		.remote = task->remote,
-		.length = length,
-		.read = task->read,
-		.done = task->done,
-		.waits_ns = since_ns,
-	};
+	task->length = length;
+	task->waits_ns = since_ns;
 	if (t->merged.n)
 		staging_to_hold(task);
 	tei_staging_start(e->staging, task);
@@ -518,7 +509,6 @@ static int slot_prepare(struct engine *e, struct engine_task *t,
 	task->remote = r->target_offset;
 	task->length = r->length;
 	task->base = r->target_offset;
-	task->extent = r->length;
 	task->read = t->read;
 	task->done = slot_done;
 	return 0;
@@ -542,18 +532,8 @@ static void slot_start(struct engine *e, struct engine_task *t, uint64_t length,
 	struct tei_err err;
 	int ret;
 
-	/* the task may have had another operation */
-	*task = (struct tei_staging_remote_task){
-		.peer = task->peer,
-		.local = task->local,
-		.remote = task->remote,
-		.length = length,
-		.base = task->remote,
-		.extent = length,
-		.read = task->read,
-		.since_ns = since_ns,
-		.done = task->done,
-	};
+	task->length = task->extent = length;
+	task->since_ns = since_ns;
 	tei_rail_peer_hold(task->peer);
 	/* keeps the local memory of the whole operation registered, because
 	 * each task of the data plane keeps only the memory of its piece

@@ -229,6 +229,42 @@ static void cancel_one_of_merged_on_the_rail(struct stage_rig *rig)
 	fx_job_free(&job);
 }
 
+/*
+ * One of several requests that one operation moves is cancelled, and then the
+ * deadline of all of them passes before the operation ends. The second job has
+ * a later deadline, and its last request waits for a bounce buffer; so when
+ * this request has ended, the first deadline has passed.
+ */
+static void deadline_after_cancel_of_merged(struct stage_rig *rig)
+{
+	struct fx_job later = stage_job(rig, OPCODE_WRITE, 0), job;
+	uint64_t now = ft_now_ns();
+	struct te_error err = { 0 };
+	bool ended;
+
+	later.len = 9 * FX_MIB;
+	later.block = FX_MIB;
+	ft_ok(merged_start(rig, &job) && !fx_job_start(&later) &&
+		      !te_cancel_task(rig->engine, job.id, 5) &&
+		      !te_batch_deadline(rig->engine, job.id, now) &&
+		      !te_batch_deadline(rig->engine, later.id, now + 1),
+	      "deadlines_are_set");
+	while (fx_task_status(&later, 8) == STATUS_WAITING)
+		fx_nap(1000);
+	rig->cuda.hold(0);
+	ended = fx_job_wait(&job, FX_LONG_MS) &&
+		fx_job_wait(&later, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_FAILED] >= STAGE_MERGED - 1 &&
+		      job.n[STATUS_FAILED] + job.n[STATUS_CANCELED] ==
+			      STAGE_MERGED,
+	      "requests_past_their_deadline_fail: %s", fx_job_text(&job));
+	ft_ok(!te_task_error(rig->engine, job.id, 6, &err, sizeof(err)) &&
+		      err.code == -TE_TIMED_OUT,
+	      "with_the_code_of_the_deadline");
+	fx_job_free(&job);
+	fx_job_free(&later);
+}
+
 /* The segment is closed while one operation moves several requests, so that
  * only the requests use the target when they are started again. */
 static void closed_segment_of_merged(struct stage_rig *rig)
@@ -259,6 +295,7 @@ static void merged(struct stage_rig *rig)
 	cancel_one_of_merged(rig, 0);
 	one_of_merged_fails(rig);
 	cancel_one_of_merged_on_the_rail(rig);
+	deadline_after_cancel_of_merged(rig);
 	closed_segment_of_merged(rig);
 }
 

@@ -148,9 +148,8 @@ struct staging_target {
 					 * first */
 	struct tei_channel_out out;	/* channel that numbers the pieces */
 	uint64_t received_ns; /* time of the last progress of a piece,
-			       * or, if that is later, time from which
-			       * MC_SLICE_TIMEOUT counts for the first
-			       * task after a time without tasks, ns */
+			       * but no earlier than waits_ns of the
+			       * first task after an idle time, ns */
 	bool silent;	      /* MC_SLICE_TIMEOUT has ended a piece
 			       * since received_ns */
 	uint32_t running;     /* number of pieces that belong to a task */

@@ -719,8 +719,16 @@ int tei_staging_remote_start(struct tei_staging *s,
 	struct staging_remote *rs = staging_remote(s);
 	bool taken;
 
+	/* the task may have ended before and be started again */
+	task->next = task->stop_ns = 0;
+	task->by_deadline = task->silent = false;
+	task->status = TEI_RAIL_END_COMPLETED;
+	task->region = 0;
+	__atomic_store_n(&task->moved, 0, __ATOMIC_RELAXED);
 	tei_list_init(&task->stop);
 	tei_mutex_lock(&rs->part.lock);
+	task->stop_status = TEI_RAIL_END_COMPLETED;
+	task->expired = task->ended = false;
 	taken = !rs->part.closing;
 	if (taken) {
 		tei_list_add_tail(&rs->live, &task->live);

@@ -359,6 +359,12 @@ void tei_staging_start(struct tei_staging *s, struct tei_staging_task *task)
 	task->carrier->hold(task);
 	tei_list_init(&task->stop);
 	tei_mutex_lock(&l->part.lock);
+	/* the task may have ended before and be started again */
+	task->next = 0;
+	task->ended = task->expired = false;
+	task->status = TEI_RAIL_END_COMPLETED;
+	task->region = 0;
+	__atomic_store_n(&task->moved, 0, __ATOMIC_RELAXED);
 	task->queued = true;
 	if (!task->waits_ns)
 		task->waits_ns = tei_now_ns();

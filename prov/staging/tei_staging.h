@@ -237,9 +237,8 @@ struct tei_staging_task {
 					 * buffers so far */
 	uint32_t running;		/* number of bounce buffers in use */
 	uint64_t waits_ns;		/* time from which MC_SLICE_TIMEOUT
-					 * counts, ns: set by the caller, or 0,
-					 * which means the start of the task;
-					 * later the end of its last piece */
+					 * counts, ns: set by the caller (0: the
+					 * start), later the last piece's end */
 	bool queued, ended;
 	bool expired;			/* a deadline has ended the task */
 	enum tei_rail_end status;	/* COMPLETED, or the reason why no
@@ -276,7 +275,7 @@ int tei_staging_mem_each(struct tei_staging *s,
 
 /* Returns true if a request for the GPU memory could be started now. */
 bool tei_staging_ready(struct tei_staging *s, uint64_t gpu, uint64_t len);
-/* Starts a task; its done function will be called. */
+/* Starts a task, possibly one that has ended; calls done at its end. */
 void tei_staging_start(struct tei_staging *s, struct tei_staging_task *task);
 /* Requests that a task ends early. The task's done function must not have
  * returned. Does not block. */
@@ -342,10 +341,8 @@ struct tei_staging_remote_task {
 					 * begins, ns; 0 if pieces may begin */
 	uint32_t running;		/* number of pieces in progress */
 	bool queued;
-	bool by_deadline;	  /* the deadline of the batch has ended
-				   * the task */
-	bool silent;		  /* MC_SLICE_TIMEOUT has ended the
-				   * task */
+	bool by_deadline;	  /* a deadline has ended the task */
+	bool silent;		  /* MC_SLICE_TIMEOUT has ended it */
 	enum tei_rail_end status; /* COMPLETED, or the reason why no
 				   * further piece begins */
 	uint32_t region;	  /* see tei_staging_task.region */
