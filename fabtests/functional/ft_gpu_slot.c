@@ -265,6 +265,30 @@ static void cancel_one_of_merged(struct slot_rig *rig, int op)
 	fx_job_free(&job);
 }
 
+/* Requests that are adjacent on one side only, or the other way round on one
+ * side, are not merged. */
+static void not_adjacent(struct slot_rig *rig)
+{
+	static const uint8_t straight[] = { 0, 1, 2, 3, 4, 5 };
+	static const uint8_t mixed[] = { 4, 3, 5, 0, 2, 1 };
+	struct fx_job job = merged_job(rig, OPCODE_WRITE), back = job;
+	unsigned char *here = rig->mem.p, *there = here + SLOT_SIZE;
+	size_t i, bad = 0;
+
+	fx_buf_fill(&rig->mem, 0, FX_MIB, ++rig->sequence);
+	back.op = OPCODE_READ;
+	back.local = there;
+	ft_ok(fx_move_blocks(&job, straight, mixed, 6) &&
+		      fx_move_blocks(&back, mixed, straight, 6),
+	      "requests_that_are_not_adjacent_complete");
+	/* the block mixed[i] of the peer has the block i of this process, and
+	 * the block mixed[i] of the second buffer has the peer's block i */
+	for (i = 0; i < 6; i++)
+		bad += memcmp(there + mixed[mixed[i]] * SLOT_BLOCK,
+			      here + i * SLOT_BLOCK, SLOT_BLOCK) != 0;
+	ft_ok(!bad, "each_of_them_has_its_bytes");
+}
+
 /* A request that is started again, because another one was cancelled, does not
  * get a new MC_SLICE_TIMEOUT. */
 static void merged_time_out_as_one(struct slot_rig *rig)
@@ -801,6 +825,7 @@ static void ended_early(struct slot_rig *rig)
 {
 	cancel_one_of_merged(rig, OPCODE_WRITE);
 	cancel_one_of_merged(rig, OPCODE_READ);
+	not_adjacent(rig);
 	merged_time_out_as_one(rig);
 	cancel_in_its_copies(rig);
 	ended_while_it_is_stopped(rig, OPCODE_WRITE, 0, false);

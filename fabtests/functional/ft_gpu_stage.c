@@ -286,6 +286,46 @@ static void closed_segment_of_merged(struct stage_rig *rig)
 	ft_ok(rig->seg > 0, "segment_is_opened_again");
 }
 
+/* Fills the source of a request with the opcode op, and poisons its
+ * destination. */
+static bool stage_source(struct stage_rig *rig, int op)
+{
+	if (op == OPCODE_WRITE) {
+		fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
+		return stage_fill(rig, 0, STAGE_SIZE);
+	}
+	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, ++rig->sequence);
+	return stage_poison(rig, 0);
+}
+
+/* Requests that are adjacent on one side only, or the other way round on one
+ * side, are not merged. */
+static void not_adjacent(struct stage_rig *rig, int op)
+{
+	static const uint8_t straight[] = { 0, 1, 2, 3, 4, 5 };
+	static const uint8_t mixed[] = { 4, 3, 5, 0, 2, 1 };
+	struct fx_job job = stage_job(rig, op, 0);
+	unsigned char *here = rig->mem.p + STAGE_SIZE;
+	size_t i, side, bad = 0;
+
+	job.block = STAGE_BLOCK;
+	for (side = 0; side < 2; side++) {
+		const uint8_t *a = side ? mixed : straight;
+		const uint8_t *b = side ? straight : mixed;
+
+		if (!ft_ok(stage_source(rig, op) &&
+				   fx_move_blocks(&job, a, b, 6) &&
+				   stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE),
+			   "requests_that_are_not_adjacent_complete"))
+			return;
+		for (i = 0; i < 6; i++)
+			bad += memcmp(here + a[i] * STAGE_BLOCK,
+				      rig->peer.mem.p + b[i] * STAGE_BLOCK,
+				      STAGE_BLOCK) != 0;
+	}
+	ft_ok(!bad, "each_of_them_has_its_bytes");
+}
+
 static void merged(struct stage_rig *rig)
 {
 	unsigned int copies = stage_copies(rig);
@@ -294,6 +334,8 @@ static void merged(struct stage_rig *rig)
 	cancel_one_of_merged(rig, 5);
 	cancel_one_of_merged(rig, 0);
 	one_of_merged_fails(rig);
+	not_adjacent(rig, OPCODE_WRITE);
+	not_adjacent(rig, OPCODE_READ);
 	cancel_one_of_merged_on_the_rail(rig);
 	deadline_after_cancel_of_merged(rig);
 	closed_segment_of_merged(rig);
@@ -466,18 +508,6 @@ static void cancel_in_the_queue(struct stage_rig *rig)
 		      rig->cuda.copies() - before <= 16,
 	      "pieces_begun_do_not_exceed_the_slots");
 	fx_job_free(&job);
-}
-
-/* Fills the source of a request with the opcode op, and poisons its
- * destination. */
-static bool stage_source(struct stage_rig *rig, int op)
-{
-	if (op == OPCODE_WRITE) {
-		fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
-		return stage_fill(rig, 0, STAGE_SIZE);
-	}
-	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, ++rig->sequence);
-	return stage_poison(rig, 0);
 }
 
 /* Returns true if the destination of the request contains the bytes of the

@@ -248,6 +248,11 @@ bool fx_job_free(struct fx_job *job);
 /* Runs a job. Returns true if all tasks are COMPLETED within FX_LONG_MS. */
 bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 	     uint64_t remote, uint64_t len, uint64_t block);
+/* Runs one batch of n requests, 16 at most: request i moves the block here[i]
+ * of the local memory to or from the block there[i] of the target. Returns true
+ * if all tasks are COMPLETED within FX_LONG_MS. */
+bool fx_move_blocks(const struct fx_job *job, const uint8_t *here,
+		    const uint8_t *there, size_t n);
 /* Runs a job whose first attempts may fail, and repeats it until it completes.
  * Returns false if that takes longer than `ms`. */
 bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,

@@ -196,6 +196,32 @@ bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 	return fx_job_free(&job) && good;
 }
 
+bool fx_move_blocks(const struct fx_job *job, const uint8_t *here,
+		    const uint8_t *there, size_t n)
+{
+	struct transfer_request reqs[16] = { { 0 } };
+	struct fx_job run = *job;
+	bool good;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		reqs[i] = (struct transfer_request){
+			.opcode = job->op,
+			.source = (char *)job->local + here[i] * job->block,
+			.target_id = job->seg,
+			.target_offset = job->remote + there[i] * job->block,
+			.length = job->block,
+		};
+	run.tasks = n;
+	run.id = allocateBatchID(run.engine, n);
+	good = run.id != INVALID_BATCH &&
+	       !submitTransfer(run.engine, run.id, reqs, n) &&
+	       fx_job_wait(&run, FX_LONG_MS) && run.n[STATUS_COMPLETED] == n;
+	if (run.id != INVALID_BATCH)
+		freeBatchID(run.engine, run.id);
+	return good;
+}
+
 bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,
 		   void *local, uint64_t remote, uint64_t len, uint64_t block,
 		   unsigned int ms)
