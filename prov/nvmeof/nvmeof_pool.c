@@ -33,7 +33,8 @@ struct pool {
 static int64_t pool_run(const struct tei_nvmeof *ctx, const struct nvmeof_io *io)
 {
 	struct iovec iov = {
-		.iov_base = io->buf + io->done,
+		/* an fdatasync (NVMEOF_SYNC) has no buf */
+		.iov_base = io->buf ? io->buf + io->done : NULL,
 		.iov_len = io->length - io->done,
 	};
 	off_t at = (off_t)(io->at + io->done);
