@@ -620,6 +620,8 @@ static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	}
 	tei_list_splice_tail(&f->syncing, &f->unsynced);
 	io->kind = NVMEOF_SYNC;
+	io->buf = NULL;
+	io->done = 0;
 	io->tries = 0;
 	io->op = NULL;
 	io->gpu.context = NULL;
