@@ -184,20 +184,24 @@ static uint64_t renew_patience(const struct rail *rail)
 }
 
 /* Returns true if the connection has been tried recently but has not been
- * established within the time "patience". *since is set to the time of the
- * first attempt, ns. */
+ * established within the time "patience". *since is then set to the time of
+ * the first attempt, ns. */
 static bool renew_conn_stuck(struct rail_lane *lane, struct rail_conn *conn,
 			     uint64_t now, uint64_t patience, uint64_t *since)
 {
 	bool stuck;
 
+	*since = 0;
 	tei_mutex_lock(&lane->lock);
+	/* a lane that is not active, or of another generation, does not own
+	 * the other fields of conn: the lock of the sibling lane guards them */
 	stuck = lane->state == RAIL_LANE_ACTIVE &&
 		conn->lane_gen == lane->gen && conn->since_ns &&
 		now > conn->since_ns + patience &&
 		now < conn->blocked_ns + RAIL_TRIED_NS &&
 		!rail_conn_lives(lane, conn);
-	*since = conn->since_ns;
+	if (stuck)
+		*since = conn->since_ns;
 	tei_mutex_unlock(&lane->lock);
 	return stuck;
 }
