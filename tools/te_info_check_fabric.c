@@ -138,7 +138,7 @@ static void fabric_buffers(struct info *info, const struct info_rail *r)
 	}
 	f = info_find(info, INFO_NOTE, "buffers", r->provider);
 	info_what(f, "libfabric allocates up to 70 MB of receive buffers per endpoint");
-	info_why(f, "a rail has two endpoints; the buffers are for messages, not for reads and writes");
+	info_why(f, "a rail that sends has two endpoints; the buffers are for messages, not for reads and writes");
 	info_cure(f, "FI_OFI_RXM_MSG_RX_SIZE=1024 in the environment before the program starts: 18 MB per endpoint");
 }
 

@@ -91,6 +91,73 @@ static bool law6_is_silent(const char *transport)
 	return !said;
 }
 
+/* --- what an engine takes that does nothing ------------------------------- */
+
+#define IDLE_KIB (40 * 1024)
+
+static int law_wait(pid_t pid)
+{
+	int status = -1;
+
+	for (int ms = 0; ms < FX_LONG_MS; ms++) {
+		struct timespec pause = { .tv_nsec = 1000000 };
+
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			return WIFEXITED(status) ? WEXITSTATUS(status) :
+						   128 + WTERMSIG(status);
+		nanosleep(&pause, NULL);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	return -1;
+}
+
+/* Creates an engine with one tcp rail. Returns a bit for each fault: 1: no
+ * engine; 2: more endpoints than one; 4: too much resident memory. */
+static int idle_child(void)
+{
+	struct te_rail_stats s = { .lanes = 0 };
+	transfer_engine_t engine;
+	int faults = 0;
+	size_t n = 1;
+
+	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 1);
+	setenv("MOONRAIL_DEVICES", "127.0.0.1", 1);
+	engine = fx_engine("tcp");
+	if (!engine)
+		return 1;
+	if (te_rail_stats(engine, &s, sizeof(s), &n) || n != 1 || s.lanes != 1)
+		faults |= 2;
+	if (!fx_slow() && fx_rss_kib() > IDLE_KIB)
+		faults |= 4;
+	destroyTransferEngine(engine);
+	return faults;
+}
+
+/* Tests in a child process, before libfabric is used, that an engine opens no tx
+ * lane and little memory before it contacts a peer. */
+static void idle_engine(void)
+{
+	int faults;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (!pid)
+		_exit(idle_child());
+	faults = pid > 0 ? law_wait(pid) : -1;
+	ft_ok(faults >= 0 && !(faults & ~4),
+	      "idle_engine_has_one_endpoint_per_rail");
+	if (fx_slow())
+		puts("skip - idle_engine_takes_40_mib: a sanitizer takes memory "
+		     "of its own");
+	else
+		ft_ok(faults >= 0 && !(faults & ~2),
+		      "idle_engine_takes_40_mib");
+	if (faults)
+		ft_diag("faults: %d", faults);
+}
+
 /* Must run first, so that it also sees changes that the library makes when it
  * is first used. */
 static void law6_footprint(void)
@@ -186,23 +253,6 @@ static int law7_child_calls(struct law_rig *rig)
 	       syncSegmentCache(e) >= 0 ? 14 : 0;
 }
 
-static int law7_wait(pid_t pid)
-{
-	int status = -1;
-
-	for (int ms = 0; ms < FX_LONG_MS; ms++) {
-		struct timespec pause = { .tv_nsec = 1000000 };
-
-		if (waitpid(pid, &status, WNOHANG) == pid)
-			return WIFEXITED(status) ? WEXITSTATUS(status) :
-						   128 + WTERMSIG(status);
-		nanosleep(&pause, NULL);
-	}
-	kill(pid, SIGKILL);
-	waitpid(pid, &status, 0);
-	return -1;
-}
-
 /* Forks while a transfer is in progress, so that the parent may hold locks at
  * the fork. */
 static void law7_fork(struct law_rig *rig, bool destroy)
@@ -224,7 +274,7 @@ static void law7_fork(struct law_rig *rig, bool destroy)
 			destroyTransferEngine(rig->engine);
 		_exit(code);
 	}
-	code = law7_wait(pid);
+	code = law_wait(pid);
 	ft_ok(!code, "law7_the_child_s_calls_are_errors");
 	if (code)
 		ft_diag("the child exited with %d", code);
@@ -239,6 +289,7 @@ void law_process(void)
 {
 	struct law_rig rig;
 
+	idle_engine();
 	law6_footprint();
 	law6_three_engines();
 	if (!law_rig_start(&rig))

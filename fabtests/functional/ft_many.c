@@ -42,6 +42,7 @@
 #define MANY_ROUNDS_MIN 6
 #define MANY_ROUNDS_MAX 1000
 #define MANY_FDS_SLACK 16
+#define MANY_FDS_LANE 10	/* largest number of descriptors of a tx lane */
 #define MANY_HEAP_KIB 1024
 #define MANY_RSS_KIB (32 * 1024)
 
@@ -285,20 +286,6 @@ static bool many_round(struct many_rig *rig)
 	       fx_buf_check(&rig->mem, 0, half, seq);
 }
 
-static unsigned long many_rss_kib(void)
-{
-	unsigned long kib = 0;
-	char line[128];
-	FILE *f = fopen("/proc/self/status", "r");
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "VmRSS: %lu", &kib) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return kib;
-}
-
 /* Returns the number of KiB that are allocated. Freed memory that malloc keeps
  * is not included. */
 static unsigned long many_heap_kib(void)
@@ -405,15 +392,17 @@ static void many_rounds(struct many_rig *rig, unsigned int cap,
 	uint64_t begin = ft_now_ns();
 	unsigned int i, good = 0;
 
-	/* There are two rails. Each connects to at most cap targets, and each
-	 * target answers over both. A few more descriptors are open for a short
-	 * time while segments are opened. */
-	most.own += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
-	most.hosts += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
+	/* There are two rails, whose tx lanes are opened now. Each connects to at
+	 * most cap targets, and each target answers over both. A few more
+	 * descriptors are open for a short time while segments are opened. */
+	most.own += 2 * MANY_FDS_LANE + 2 * cap + 2 * rig->targets +
+		    MANY_FDS_SLACK;
+	most.hosts += 2 * MANY_FDS_LANE * rig->targets + 2 * cap +
+		      2 * rig->targets + MANY_FDS_SLACK;
 	for (i = 0; i < rounds; i++) {
 		good += many_round(rig);
 		heap[i] = many_heap_kib();
-		rss[i] = many_rss_kib();
+		rss[i] = fx_rss_kib();
 		ft_diag("round %u: %u open files, %.0f KiB allocated, %.0f "
 			"KiB resident, %.2f s since the start",
 			i + 1, fx_count_dir("/proc/self/fd"), heap[i], rss[i],

@@ -137,6 +137,8 @@ struct fx_rails fx_rails(transfer_engine_t engine, const char *transport);
 /* Returns the number of entries of /proc/self/fd or /proc/self/task, that is,
  * of the open file descriptors or the threads of this process. */
 unsigned int fx_count_dir(const char *path);
+/* Returns the resident memory of this process, KiB; 0 if it is unknown. */
+unsigned long fx_rss_kib(void);
 
 /* --- peers --------------------------------------------------------------- */
 

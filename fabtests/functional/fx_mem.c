@@ -48,6 +48,20 @@ unsigned int fx_soon_ms(unsigned int ms)
 	return ms < most ? ms : most;
 }
 
+unsigned long fx_rss_kib(void)
+{
+	unsigned long kib = 0;
+	char line[128];
+	FILE *f = fopen("/proc/self/status", "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmRSS: %lu", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
 uint64_t fx_seed(void)
 {
 	const char *text = getenv("FT_SEED");

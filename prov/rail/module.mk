@@ -29,6 +29,7 @@ SRCS += \
 	prov/rail/core/rail_poll.c \
 	prov/rail/core/rail_ports.c \
 	prov/rail/core/rail_reg.c \
+	prov/rail/core/rail_use.c \
 	prov/rail/core/rail_wake.c \
 	prov/rail/core/rail_window.c \
 	prov/rail/health/rail_health.c \

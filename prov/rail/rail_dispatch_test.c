@@ -61,6 +61,7 @@ static void msg_begin(struct msg_rig *rig)
 	test_plane_open(&rig->sink, "127.0.0.2");
 	test_plane_open(&rig->plane, "127.0.0.1");
 	test_plane_still(&rig->plane);
+	test_plane_use(&rig->plane);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(rig->sink.dp, 0, &desc), 0);
 	rig->addr = desc.addr;
 	rig->lane = &rail_at(rig->plane.dp, 0)->rx_lane;

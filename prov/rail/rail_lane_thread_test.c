@@ -29,6 +29,7 @@ static void lane_open(struct test_plane *p, uint32_t threads)
 	p->settings.sched.progress_threads = threads;
 	test_plane_open(p, LANE_TEST_RAILS);
 	test_plane_still(p);
+	test_plane_use(p);
 	/* the lane threads that the test starts must run */
 	if (p->dp->lane_threads)
 		__atomic_store_n(&p->dp->lane_threads->stop, false,

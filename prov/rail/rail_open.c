@@ -152,7 +152,6 @@ static void open_init_lane(struct rail_lane *lane, struct rail *rail,
 
 static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 {
-	struct rail_lane *lane;
 	uint32_t i;
 	int ret;
 
@@ -180,16 +179,11 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 	for (i = 0; i < rail->ntx; i++)
 		open_init_lane(&rail->next_tx[i].lane, rail, false, (uint16_t)i,
 			       &open_tx_ops);
-	for (i = 0; i <= rail->ntx; i++) {
-		lane = i == rail->ntx ? &rail->rx_lane
-				      : &rail->tx_lanes[i * RAIL_LANE_SLOTS];
-		tei_mutex_lock(&lane->lock);
-		ret = rail_lane_open(lane, err);
-		tei_mutex_unlock(&lane->lock);
-		if (ret)
-			return ret;
-	}
-	return 0;
+	/* a tx lane is opened when a peer is contacted over it (rail_use.c) */
+	tei_mutex_lock(&rail->rx_lane.lock);
+	ret = rail_lane_open(&rail->rx_lane, err);
+	tei_mutex_unlock(&rail->rx_lane.lock);
+	return ret;
 }
 
 static uint64_t rail_max_slice(const struct rail *rail)

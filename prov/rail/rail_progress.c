@@ -888,6 +888,7 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	 * dp->health.checked_ns */
 	if (now - dp->health.checked_ns < RAIL_HEALTH_NS)
 		return;
+	rail_use_for_tasks(dp, true);
 	for (i = 0; i < rail_count(dp); i++) {
 		rail_contact_lane_run(rail_at(dp, i), now);
 		progress_lost(rail_at(dp, i), now);

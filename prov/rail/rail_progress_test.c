@@ -1054,7 +1054,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 	char src[64], dst[64];
 	struct tei_err err;
 	struct test_task t;
-	uint32_t gen;
+	uint32_t gen = 0;
 
 	test_plane_init(&from);
 	test_plane_init(&to);
@@ -1074,15 +1074,16 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 	test_task_init(&t, peer, false, src, dst, sizeof(src));
 	CU_ASSERT_EQUAL_FATAL(test_submit(from.dp, &t, 1), 0);
 	lane = &rail_at(from.dp, 0)->tx_lanes[0];
-	gen = __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE);
 	/* wait for longer than a connection of another provider may take */
 	while ((!since || tei_now_ns() < since + 5 * from.dp->health.open_ns +
 						 TEI_NS_PER_SEC) &&
 	       tei_now_ns() < end) {
 		poll(NULL, 0, 1);
 		tei_mutex_lock(&lane->lock);
-		if (!since)
+		if (!since) {
 			since = peer->pairs.conns[0]->since_ns;
+			gen = lane->gen;
+		}
 		tei_mutex_unlock(&lane->lock);
 	}
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);

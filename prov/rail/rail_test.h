@@ -81,6 +81,9 @@ void test_plane_open(struct test_plane *p, const char *address);
 /* Stops the progress thread. Afterwards the test calls the functions that the
  * progress thread would call. */
 void test_plane_still(struct test_plane *p);
+/* Opens all tx lanes of the plane, as if peers had been contacted over each of
+ * them. */
+void test_plane_use(struct test_plane *p);
 void test_plane_close(struct test_plane *p);
 /* Takes the oldest notification off the list. Returns NULL if the list is
  * empty. The notification counts against the limits until test_plane_release
@@ -134,6 +137,7 @@ struct test_task {
 	enum tei_rail_end end;
 	int code;			/* code of the error with which the task
 					 * ended, or 0 */
+	char text[TEI_ERR_TEXT];	/* text of this error, or "" */
 	char hint[TEI_ERR_TEXT];	/* hint of this error, or "" */
 	char poison;			/* byte with which the source is filled
 					 * when the task ends; if 0, the source

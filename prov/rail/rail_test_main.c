@@ -47,6 +47,7 @@ static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 	t->order = test_order++;
 	t->end = end;
 	t->code = err ? err->code : 0;
+	snprintf(t->text, sizeof(t->text), "%s", err ? err->text : "");
 	snprintf(t->hint, sizeof(t->hint), "%s", err ? err->hint : "");
 	pthread_cond_broadcast(&test_cond);
 	pthread_mutex_unlock(&test_lock);
@@ -177,6 +178,28 @@ void test_plane_open(struct test_plane *p, const char *address)
 void test_plane_still(struct test_plane *p)
 {
 	rail_progress_stop(p->dp);
+}
+
+void test_plane_use(struct test_plane *p)
+{
+	struct rail_lane *lane;
+	struct tei_err err;
+	struct rail *rail;
+	uint32_t i, j;
+
+	for (i = 0; i < rail_count(p->dp); i++) {
+		rail = rail_at(p->dp, i);
+		for (j = 0; j < rail->ntx; j++) {
+			if (!rail_use_none(rail, j))
+				continue;
+			__atomic_store_n(&rail->next_tx[j].use, RAIL_LANE_USED,
+					 __ATOMIC_RELEASE);
+			lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
+			tei_mutex_lock(&lane->lock);
+			CU_ASSERT_EQUAL_FATAL(rail_lane_open(lane, &err), 0);
+			tei_mutex_unlock(&lane->lock);
+		}
+	}
 }
 
 void test_plane_close(struct test_plane *p)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opens a lane again that was closed or retired, on a separate thread. A
+ * Opens a tx lane that a peer is contacted over for the first time, and opens a
+ * lane again that was closed or retired, on a separate thread. A
  * provider may fill tens of megabytes with receive buffers first, which takes
  * up to a third of a second, and the other rails continue to work meanwhile.
  *
@@ -10,6 +11,7 @@
  * acquired before the lock of the old lane.
  */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
@@ -211,6 +213,35 @@ static void reopen_renew_cache(struct rail_lane *lane)
 	rail_sched_leave(lane->rail->dp);
 }
 
+/* Handles that the opening of a lane has failed: the rail is lost until all its
+ * lanes are open that are in use. */
+static void reopen_failed(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
+{
+	struct rail_link *link = &o->lane.rail->link;
+
+	rail_sched_enter(o->lane.rail->dp);
+	snprintf(link->lost_text, sizeof(link->lost_text), "%s",
+		 o->lane.is_rx ? "" : o->err.text);
+	snprintf(link->lost_hint, sizeof(link->lost_hint), "%s",
+		 o->lane.is_rx ? "" : o->err.hint);
+	rail_sched_leave(o->lane.rail->dp);
+	__atomic_store_n(&link->lost, true, __ATOMIC_RELAXED);
+}
+
+/* Counts the tx lanes that are away, after an opening has ended. A tx lane that
+ * is opened for the first time is not away: slices that prefer its rail wait for
+ * it. */
+static void reopen_count(const struct rail_lane *lane, bool there)
+{
+	struct rail *rail = lane->rail;
+	bool first = rail_use_end(rail, lane->index);
+
+	if (there && !first)
+		__atomic_fetch_sub(&rail->link.away, 1, __ATOMIC_RELAXED);
+	else if (!there && first)
+		__atomic_fetch_add(&rail->link.away, 1, __ATOMIC_RELAXED);
+}
+
 /* Moves a lane whose opening has ended to its place in the rail. Returns true
  * if the lane is open. Sets *failed if it could not be opened. */
 static bool reopen_take(struct rail_opening *o, bool *failed)
@@ -231,13 +262,11 @@ static bool reopen_take(struct rail_opening *o, bool *failed)
 		there = lane->ep != NULL;
 		tei_mutex_unlock(&lane->lock);
 		if (!there)
-			__atomic_store_n(&rail->link.lost, true,
-					 __ATOMIC_RELAXED);
+			reopen_failed(o);
 		*failed = !there;
 		rail_opening_stop(o);
-		if (there && !lane->is_rx)
-			__atomic_fetch_sub(&rail->link.away, 1,
-					   __ATOMIC_RELAXED);
+		if (!lane->is_rx)
+			reopen_count(lane, there);
 	}
 	tei_mutex_unlock(&o->lane.lock);
 	return there;
@@ -252,7 +281,8 @@ void rail_reopen_whole(struct rail *rail)
 		return;
 	for (j = 0; j < rail->ntx; j++) {
 		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
-		if (!rail_lane_active(&lane[0]) && !rail_lane_active(&lane[1]))
+		if (rail_use_begun(rail, j) && !rail_lane_active(&lane[0]) &&
+		    !rail_lane_active(&lane[1]))
 			return;
 	}
 	__atomic_store_n(&rail->link.lost, false, __ATOMIC_RELAXED);
@@ -267,9 +297,12 @@ uint32_t rail_reopen_collect(struct rail *rail)
 		opened |= RAIL_REOPENED_RX;
 	if (rx_failed)
 		opened |= RAIL_REOPEN_RX_FAILED;
-	for (j = 0; j < rail->ntx; j++)
+	for (j = 0; j < rail->ntx; j++) {
+		if (rail_use_begin(rail, j))
+			rail_reopen_start(&rail->tx_lanes[j * RAIL_LANE_SLOTS]);
 		if (reopen_take(&rail->next_tx[j], &tx_failed))
 			opened |= RAIL_REOPENED_TX;
+	}
 	if (__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED))
 		rail_reopen_whole(rail);
 	return opened;

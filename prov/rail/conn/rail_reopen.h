@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_CONN_RAIL_REOPEN_H
 #define TEI_PROV_RAIL_CONN_RAIL_REOPEN_H
 
-/* Opening lanes again on short-lived opener threads. */
+/* Opening lanes on short-lived opener threads. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,13 +24,14 @@ void rail_opening_stop(struct rail_opening *opening);
 /* Starts to open a closed rx or tx lane, unless it is already being opened.
  * Progress thread. */
 void rail_reopen_start(struct rail_lane *lane);
-/* Puts the rail's newly opened lanes into service. Returns a combination of the
+/* Starts to open the rail's WANTED tx lanes (enum rail_lane_use), and puts the
+ * newly opened lanes into service. Returns a combination of the
  * flags below. Progress thread. */
 #define RAIL_REOPENED_RX	1u	/* the rx lane */
 #define RAIL_REOPENED_TX	2u	/* at least one tx lane */
 #define RAIL_REOPEN_RX_FAILED	4u	/* the rx lane could not be opened */
 uint32_t rail_reopen_collect(struct rail *rail);
-/* Marks the rail as no longer lost if all its lanes are open. */
+/* Marks the rail as no longer lost if all its lanes are open that are in use. */
 void rail_reopen_whole(struct rail *rail);
 /* Waits, during tear-down, until opener threads of the rail have ended, and
  * closes the lanes that they have opened. If "target" is true, stops the

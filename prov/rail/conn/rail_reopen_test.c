@@ -6,7 +6,9 @@
 #include <pthread.h>
 #include <rdma/fi_errno.h>
 #include <sched.h>
+#include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_pair.h"
 #include "prov/rail/conn/rail_reopen.h"
 #include "prov/rail/core/rail.h"
@@ -328,7 +330,226 @@ static void test_tasks_wait_for_a_lost_rail(void)
 	test_pair_close(&pair);
 }
 
+/* --- tx lanes that are opened at the first contact ------------------------ */
+
+/* Two data planes with two tx lanes per rail, which have not contacted each
+ * other. */
+struct first_rig {
+	struct test_plane from, to;
+	struct tei_rail_peer *peer;
+	char src[64], dst[64];
+};
+
+static void first_memory(struct test_plane *p, char *mem)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, 64, "*",
+					      TEI_RAIL_REMOTE, &err, &mr), 0);
+}
+
+static void first_begin(struct first_rig *rig)
+{
+	test_plane_init(&rig->from);
+	test_plane_init(&rig->to);
+	rig->from.settings.lanes.per_rail = 2;
+	test_plane_open(&rig->from, "127.0.0.1,127.0.0.3");
+	test_plane_open(&rig->to, "127.0.0.2");
+	first_memory(&rig->from, rig->src);
+	first_memory(&rig->to, rig->dst);
+	rig->peer = test_plane_peer(&rig->from, &rig->to);
+}
+
+static void first_end(struct first_rig *rig)
+{
+	tei_rail_peer_put(rig->peer);
+	test_plane_close(&rig->from);
+	test_plane_close(&rig->to);
+}
+
+/* Returns the number of endpoints of the rail, as the statistics state it. */
+static uint32_t first_lanes(struct test_plane *p, size_t rail)
+{
+	struct tei_rail_stats s;
+
+	CU_ASSERT_EQUAL(tei_rail_get_stats(p->dp, rail, &s), 0);
+	CU_ASSERT_EQUAL(s.state, TEI_RAIL_UP);
+	return s.lanes;
+}
+
+static void test_idle_plane_has_no_tx_lane(void)
+{
+	uint64_t end = tei_now_ns() + 200 * TEI_NS_PER_MS;
+	struct first_rig rig;
+	uint32_t i, j;
+	struct rail *rail;
+
+	first_begin(&rig);
+	while (tei_now_ns() < end)
+		tei_rail_progress(rig.from.dp);
+	for (i = 0; i < 2; i++) {
+		rail = rail_at(rig.from.dp, i);
+		CU_ASSERT_EQUAL(first_lanes(&rig.from, i), 1);
+		CU_ASSERT_EQUAL(__atomic_load_n(&rail->link.away,
+						__ATOMIC_RELAXED), 0);
+		for (j = 0; j < 2; j++)
+			CU_ASSERT(rail_use_none(rail, j));
+		for (j = 0; j < 2 * RAIL_LANE_SLOTS; j++)
+			CU_ASSERT_PTR_NULL(rail->tx_lanes[j].ep);
+	}
+	first_end(&rig);
+}
+
+/* Opens or closes the rail for peers, and changes the routes accordingly. */
+static void first_rail(struct first_rig *rig, uint32_t i, bool open)
+{
+	struct rail *rail = rail_at(rig->from.dp, i);
+
+	__atomic_store_n(&rail->open, open, __ATOMIC_RELEASE);
+	rail_sched_enter(rig->from.dp);
+	rail_conn_table(rig->peer);
+	rail_sched_leave(rig->from.dp);
+}
+
+static uint32_t first_away(const struct first_rig *rig, uint32_t i)
+{
+	return __atomic_load_n(&rail_at(rig->from.dp, i)->link.away,
+			       __ATOMIC_RELAXED);
+}
+
+static void test_first_contact_opens_one_tx_lane(void)
+{
+	struct first_rig rig;
+
+	first_begin(&rig);
+	first_rail(&rig, 0, false);
+	test_connect(rig.from.dp, rig.peer, rig.src, rig.dst);
+	CU_ASSERT_EQUAL(first_lanes(&rig.to, 0), 2);
+	CU_ASSERT_EQUAL(first_lanes(&rig.from, 1), 2);
+	CU_ASSERT(rail_use_begun(rail_at(rig.from.dp, 1), 0));
+	CU_ASSERT(rail_use_none(rail_at(rig.from.dp, 1), 1));
+	CU_ASSERT_EQUAL(first_away(&rig, 1), 0);
+	CU_ASSERT(rail_use_none(rail_at(rig.from.dp, 0), 0));
+	/* a warm-up opens all tx lanes */
+	first_rail(&rig, 0, true);
+	CU_ASSERT_EQUAL(tei_rail_peer_warmup(rig.peer, TEST_WAIT_NS, NULL), 0);
+	CU_ASSERT_EQUAL(first_lanes(&rig.from, 0), 3);
+	CU_ASSERT_EQUAL(first_lanes(&rig.from, 1), 3);
+	first_end(&rig);
+}
+
+/* Tests that a slice which no open lane takes opens a tx lane: the task names
+ * the rail that has none. */
+static void test_slice_that_is_left_opens_a_tx_lane(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct first_rig rig;
+	struct test_task t;
+	struct rail *rail;
+
+	first_begin(&rig);
+	rail = rail_at(rig.from.dp, 1);
+	rig.from.dp->times.stuck_ns = TEST_WAIT_NS;
+	first_rail(&rig, 1, false);
+	test_connect(rig.from.dp, rig.peer, rig.src, rig.dst);
+	CU_ASSERT(rail_use_none(rail, 0) && rail_use_none(rail, 1));
+	first_rail(&rig, 1, true);
+	test_task_init(&t, rig.peer, false, rig.src, rig.dst, 1);
+	t.task.rail = 2;
+	CU_ASSERT_EQUAL(test_submit(rig.from.dp, &t, 1), 0);
+	while (!test_ends(&t) && tei_now_ns() < end)
+		tei_rail_progress(rig.from.dp);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	CU_ASSERT(rail_use_begun(rail, 0) || rail_use_begun(rail, 1));
+	first_end(&rig);
+}
+
+/* Makes the following openings of tx lanes fail if refuse is true: no provider
+ * has the name. */
+static void first_refuse(struct first_rig *rig, bool refuse)
+{
+	static char none[] = "none", *name[2];
+	struct fi_fabric_attr *attr;
+	uint32_t i;
+
+	for (i = 0; i < 2; i++) {
+		attr = rail_at(rig->from.dp, i)->fab.info->fabric_attr;
+		if (refuse)
+			name[i] = attr->prov_name;
+		attr->prov_name = refuse ? none : name[i];
+	}
+}
+
+static bool first_lost(const struct first_rig *rig)
+{
+	return __atomic_load_n(&rail_at(rig->from.dp, 0)->link.lost,
+			       __ATOMIC_RELAXED) ||
+	       __atomic_load_n(&rail_at(rig->from.dp, 1)->link.lost,
+			       __ATOMIC_RELAXED);
+}
+
+static void test_tx_lane_that_cannot_be_opened_is_tried_again(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct tei_rail_stats s;
+	struct first_rig rig;
+	struct test_task t;
+
+	first_begin(&rig);
+	rig.from.settings.failure.slice_timeout_s = 1;
+	first_refuse(&rig, true);
+	test_task_init(&t, rig.peer, false, rig.src, rig.dst, 1);
+	CU_ASSERT_EQUAL(test_submit(rig.from.dp, &t, 1), 0);
+	CU_ASSERT(test_wait(&t, 1));
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_FAILED);
+	/* the error has the reason */
+	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, " tx lane: fi_domain: "));
+	CU_ASSERT(!tei_rail_peer_gone(rig.peer));
+	CU_ASSERT_EQUAL(tei_rail_get_stats(rig.from.dp, 0, &s), 0);
+	CU_ASSERT_EQUAL(s.state, TEI_RAIL_DOWN);
+	CU_ASSERT_EQUAL(s.lanes, 1);
+	first_refuse(&rig, false);
+	rig.from.settings.failure.slice_timeout_s = 60;
+	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
+				 1), TEI_RAIL_END_COMPLETED);
+	while (first_lost(&rig) && tei_now_ns() < end)
+		sched_yield();
+	CU_ASSERT(!first_lost(&rig));
+	CU_ASSERT_EQUAL(first_away(&rig, 0) + first_away(&rig, 1), 0);
+	first_end(&rig);
+}
+
+static void test_plane_closes_while_its_first_tx_lane_opens(void)
+{
+	struct first_rig rig;
+	uint32_t i;
+
+	for (i = 0; i < 3; i++) {
+		first_begin(&rig);
+		rig.from.dp->times.bye_ns = TEST_WAIT_NS;
+		if (i == 2)	/* nothing starts to open the lane */
+			test_plane_still(&rig.from);
+		CU_ASSERT_EQUAL(rail_use_want(rail_at(rig.from.dp, 0), 0),
+				i != 2);
+		while (i == 1 && __atomic_load_n(
+					 &rail_at(rig.from.dp, 0)->next_tx[0].use,
+					 __ATOMIC_ACQUIRE) == RAIL_LANE_WANTED)
+			sched_yield();
+		first_end(&rig);
+	}
+}
+
 const struct tei_test_case rail_reopen_cases[] = {
+	{ "idle_plane_has_no_tx_lane", test_idle_plane_has_no_tx_lane },
+	{ "first_contact_opens_one_tx_lane",
+	  test_first_contact_opens_one_tx_lane },
+	{ "slice_that_is_left_opens_a_tx_lane",
+	  test_slice_that_is_left_opens_a_tx_lane },
+	{ "tx_lane_that_cannot_be_opened_is_tried_again",
+	  test_tx_lane_that_cannot_be_opened_is_tried_again },
+	{ "plane_closes_while_its_first_tx_lane_opens",
+	  test_plane_closes_while_its_first_tx_lane_opens },
 	{ "a_fence_is_answered_before_the_next_lane_is_open",
 	  test_a_fence_is_answered_before_the_next_lane_is_open },
 	{ "tasks_wait_for_a_lost_rail", test_tasks_wait_for_a_lost_rail },

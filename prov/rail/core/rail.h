@@ -33,6 +33,8 @@ struct tei_err;
  * by tear-down, which runs on another thread; lane.lock keeps the two apart.
  */
 struct rail_opening {
+	uint32_t use;			/* atomic; of a tx lane: enum
+					 * rail_lane_use */
 	struct rail_lane lane;		/* the new lane; the opener thread holds
 					 * lane.lock while it opens the lane */
 	struct rail_lane *place;	/* closed lane that the new lane will
@@ -220,11 +222,15 @@ struct rail_link {
 					 * te_rail_state */
 	bool down;			/* the rail's network interface has no
 					 * carrier */
+	char lost_text[TEI_ERR_TEXT], lost_hint[TEI_ERR_TEXT];
+					/* guarded by dp->sched: if "lost" is
+					 * true: the error of the last failed
+					 * opening of a tx lane, or "" */
 	bool lost;			/* an endpoint of the rail could not be
-					 * opened again */
+					 * opened, or not be opened again */
 	uint32_t away;			/* number of tx lanes that were retired
-					 * and not yet replaced by an open
-					 * lane */
+					 * and not yet replaced by an open lane,
+					 * or whose first opening has failed */
 	uint64_t changes;
 	uint64_t lost_next_ns;		/* thread: time of the next attempt to
 					 * open the lanes of a lost rail */
@@ -292,7 +298,9 @@ struct rail {
 					       * the rx lane */
 	struct rail_opening next_rx;
 	struct rail_opening *next_tx;	/* array of the openings of tx lanes,
-					 * one for each lane number: [ntx] */
+					 * one for each lane number: [ntx].
+					 * "use" states whether the tx lane
+					 * with this number was ever opened */
 	struct rail_contact_lane contact;
 
 	struct rail_send send;

@@ -196,8 +196,8 @@ struct rail_dp_times {
 					 * another third of this time */
 };
 
-/* The tasks and slices of all peers. Guarded by dp->sched, except "turn", which
- * is atomic. */
+/* The tasks and slices of all peers. Guarded by dp->sched, except "turn" and
+ * "use_next_ns", which are atomic. */
 struct rail_dp_tasks {
 	struct tei_list active;		/* list of the peers with slices to post
 					 * (active list) */
@@ -221,6 +221,10 @@ struct rail_dp_tasks {
 	uint32_t turn;			/* counter; modulo the number of rails,
 					 * it is the index of the rail that is
 					 * offered work first */
+	uint64_t use_next_ns;		/* atomic: earliest time of the next
+					 * search for tx lanes to be opened, if
+					 * the last one has found none
+					 * (rail_use_for_tasks) */
 };
 
 /*

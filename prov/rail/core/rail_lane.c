@@ -484,12 +484,33 @@ static int lane_keep(struct tei_err *err, int code, const char *subsys,
 	return code;
 }
 
+/* Reports that the step "what" of opening a lane has failed. Returns an error
+ * code. Once the rail is open, its lanes are opened again and again, so the log
+ * lines are limited. */
+static int lane_failed(const struct rail_lane *lane, int ret, const char *what,
+		       struct tei_err *err)
+{
+	struct rail *rail = lane->rail;
+	char hint[TEI_ERR_TEXT], text[TEI_ERR_TEXT];
+
+	rail_limits_memory(ret, hint, sizeof(hint));
+	rail_ports_hint(lane, ret, hint, sizeof(hint));
+	snprintf(text, sizeof(text), "%s: %s lane: %s: %s", rail->name,
+		 lane_kind(lane), what, fi_strerror(-ret));
+	if (lane->contact)
+		return lane_keep(err, TEI_ERR_CONTEXT, "rail", NULL, "%s",
+				 text);
+	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		return tei_err_fail_repeated(&rail->errors.repeat, err,
+					     TEI_ERR_CONTEXT, "rail",
+					     *hint ? hint : NULL, "%s", text);
+	return rail_open_err_fn(rail)(err, TEI_ERR_CONTEXT, "rail",
+				      *hint ? hint : NULL, "%s", text);
+}
+
 int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 {
-	rail_err_fn report =
-		lane->contact ? lane_keep : rail_open_err_fn(lane->rail);
 	uint64_t from = tei_now_ns();
-	char hint[TEI_ERR_TEXT];
 	const char *what = "";
 	struct tei_list none;
 	uint32_t tries = 0;
@@ -504,13 +525,8 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 		if (!rail_ports_again(lane, ret, tries++))
 			break;
 	}
-	if (ret) {
-		rail_limits_memory(ret, hint, sizeof(hint));
-		rail_ports_hint(lane, ret, hint, sizeof(hint));
-		return report(err, TEI_ERR_CONTEXT, "rail", *hint ? hint : NULL,
-			      "%s: %s lane: %s: %s", lane->rail->name,
-			      lane_kind(lane), what, fi_strerror(-ret));
-	}
+	if (ret)
+		return lane_failed(lane, ret, what, err);
 	rail_cloexec_opened(lane);
 	__atomic_store_n(&lane->gen, lane->gen + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);

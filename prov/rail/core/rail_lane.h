@@ -49,6 +49,23 @@ enum rail_lane_state {
 };
 
 /*
+ * Whether a tx lane is in use. A tx lane is opened only when a peer is contacted
+ * over it for the first time, because its endpoint may occupy tens of megabytes.
+ * The state belongs to a lane number of the rail, not to a slot, and never goes
+ * back. (core/rail_use.c)
+ */
+enum rail_lane_use {
+	RAIL_LANE_UNUSED,	/* was never opened: no peer was contacted over
+				 * it */
+	RAIL_LANE_WANTED,	/* a peer must be contacted over it: the
+				 * progress thread must start to open it */
+	RAIL_LANE_OPENING,	/* its first opening is under way */
+	RAIL_LANE_USED,		/* its first opening has ended. From then on,
+				 * the lane is opened again whenever it was
+				 * closed or could not be opened */
+};
+
+/*
  * State of a lane that a closer thread closes while the progress thread
  * continues its work (rail_closing.c). Embedded in the lane and guarded by its
  * lock, except that fid belongs to the closer thread until `over` is set.
@@ -296,8 +313,9 @@ uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
  * the same lock. */
 uint32_t rail_first_lane(const struct rail *rail);
 
-/* Lets every active lane cut and post slices, in the calling thread. now: a
- * recent time if the caller knows one, else 0. */
+/* Lets every active lane cut and post slices, in the calling thread. If slices
+ * are left, calls rail_use_for_tasks. now: a recent time if the caller knows
+ * one, else 0. */
 void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
 
 /* Polls the lane unless another thread holds its lock. Returns true if
@@ -317,6 +335,39 @@ void rail_lane_kick(struct rail_lane *lane, uint64_t now);
 /* Returns true if the lane is open and takes work. The result may be outdated
  * when the function returns. Any thread. */
 bool rail_lane_active(const struct rail_lane *lane);
+
+/* Returns true if the tx lane with this number is UNUSED. Any thread. */
+bool rail_use_none(const struct rail *rail, uint32_t index);
+
+/* Returns true if the tx lane with this number is USED. Any thread. */
+bool rail_use_begun(const struct rail *rail, uint32_t index);
+
+/* Returns the number of USED tx lanes of the rail. Any thread. */
+uint32_t rail_use_count(const struct rail *rail);
+
+/* Makes an UNUSED tx lane WANTED and wakes the progress thread, which starts to
+ * open it. Does nothing during tear-down. Returns true if the lane was UNUSED
+ * and is WANTED now. Any thread. */
+bool rail_use_want(struct rail *rail, uint32_t index);
+
+/* Makes a WANTED tx lane OPENING. Returns true if the lane was WANTED: the
+ * caller must start to open it. Progress thread. */
+bool rail_use_begin(struct rail *rail, uint32_t index);
+
+/* Makes an OPENING tx lane USED. Returns true if the lane was OPENING: the
+ * opening that has ended was its first one. Progress thread. */
+bool rail_use_end(struct rail *rail, uint32_t index);
+
+/* Returns true if this process cannot send messages yet: no tx lane for messages
+ * was ever open, and at least one is WANTED or being opened. Any thread. */
+bool rail_use_first(struct tei_rail_dp *dp);
+
+/* Makes UNUSED tx lanes WANTED because the open lanes have left slices that
+ * could be posted: on every rail that has a route to such a peer, one lane.
+ * late: false directly after slices were offered to the open lanes, of which
+ * another thread may hold one; true if the open lanes have been polled since.
+ * dp->sched must not be held. Any thread. */
+void rail_use_for_tasks(struct tei_rail_dp *dp, bool late);
 
 /* Maximum number of attempts to open a lane. An attempt fails if another
  * process has taken the chosen port meanwhile. */

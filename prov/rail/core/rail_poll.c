@@ -308,6 +308,7 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 {
 	uint32_t n = rail_count(dp), first = 0, from, lanes, i, j;
 	struct rail_lane *lane;
+	bool unused = false;
 	struct rail *rail;
 
 	if (n > 1)
@@ -321,8 +322,12 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE)
 				rail_lane_kick(lane, now);
+			else
+				unused |= rail_use_none(rail, lane->index);
 		}
 	}
+	if (unused)
+		rail_use_for_tasks(dp, false);
 }
 
 void rail_lane_drop_deferred(struct rail_lane *lane)

@@ -97,6 +97,7 @@ static void test_all_lanes_listen_inside_the_range(void)
 	struct rail_lane *lane;
 	uint32_t i;
 
+	test_plane_use(&p);
 	CU_ASSERT(ports_inside(&p, &rail->rx_lane));
 	for (i = 0; i < rail->ntx; i++)
 		CU_ASSERT(

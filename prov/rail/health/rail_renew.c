@@ -510,7 +510,8 @@ void rail_renew_reopen(struct rail *rail)
 
 	for (j = 0; j < rail->ntx; j++) {
 		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
-		if (lane[0].state != RAIL_LANE_ACTIVE &&
+		if (rail_use_begun(rail, j) &&
+		    lane[0].state != RAIL_LANE_ACTIVE &&
 		    lane[1].state != RAIL_LANE_ACTIVE)
 			rail_reopen_start(lane[0].state == RAIL_LANE_CLOSED
 						  ? lane

@@ -38,6 +38,27 @@ static void send_refused(struct tei_rail_peer *peer, struct rail *rail,
 	rail_sched_leave(peer->dp);
 }
 
+/* Handles a message over a lane that is not open. If no peer was contacted over
+ * the lane yet, makes the progress thread open it, provided that the rail has a
+ * route to the peer. remote: as in rail_msg_try_pair. Returns -FI_EAGAIN if the
+ * lane is being opened. */
+static int send_without_lane(struct tei_rail_peer *peer, struct rail *rail,
+			     uint32_t index, int16_t remote)
+{
+	if (!rail_use_none(rail, index))
+		return __atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED)
+			       ? -FI_EHOSTUNREACH
+			       : -FI_EAGAIN;
+	rail_sched_enter(peer->dp);
+	if (remote < 0)
+		remote = peer->routes.route[rail->index];
+	rail_sched_leave(peer->dp);
+	if (remote >= 0 && !rail_use_want(rail, index) &&
+	    rail_use_none(rail, index))
+		return -FI_EHOSTUNREACH;	/* the data plane is closed */
+	return remote >= 0 ? -FI_EAGAIN : -FI_EHOSTUNREACH;
+}
+
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      uint32_t index, int16_t remote, const void *msg,
 		      size_t len, struct rail_lane **which,
@@ -51,11 +72,8 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 	*which = NULL;
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return -FI_EHOSTUNREACH;
-	if (!lane)	/* the lane is being renewed, or it could not be opened
-			 * again */
-		return __atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED)
-			       ? -FI_EHOSTUNREACH
-			       : -FI_EAGAIN;
+	if (!lane)
+		return send_without_lane(peer, rail, index, remote);
 	rail_sched_enter(peer->dp);
 	if (remote < 0)
 		remote = peer->routes.route[rail->index];
@@ -92,7 +110,7 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &conn);
 	if (!ret)
 		peer->life.again_ns = 0;
-	else if (ret == -FI_EAGAIN && !peer->life.again_ns)
+	else if (ret == -FI_EAGAIN && lane && !peer->life.again_ns)
 		peer->life.again_ns = now;
 	if (ret == -FI_EAGAIN && lane) {
 		/* a connection is established only while the lane is polled */

@@ -124,9 +124,10 @@ static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
 	c->until_ns = now + CONTACT_WINDOW_NS;
 }
 
-/* Sends the hello over the pair. Returns true if it was sent. */
+/* Sends the hello over the pair. Returns true if it was sent. If it was not sent
+ * although the lane is open, sets *waits to true. */
 static bool contact_try(struct tei_rail_peer *p, const struct contact_pair *pair,
-			uint8_t *buf, size_t len)
+			uint8_t *buf, size_t len, bool *waits)
 {
 	struct rail_lane *lane;
 	struct rail_conn *conn;
@@ -138,6 +139,7 @@ static bool contact_try(struct tei_rail_peer *p, const struct contact_pair *pair
 	/* the connection is made only while the lane is polled */
 	if (lane)
 		rail_lane_run(lane);
+	*waits |= lane != NULL;
 	return false;
 }
 
@@ -147,7 +149,7 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	struct contact_pair pair[CONTACT_PAIRS];
 	struct rail_contact *c = &p->addrs.contact;
 	uint32_t i, n = contact_pairs(p, pair);
-	bool waits = false;
+	bool all = true, waits = false;
 
 	/* if refusals have left only one of several pairs, rail_msg_send is not
 	 * used: the route may still lead to a refused address */
@@ -157,19 +159,20 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	for (i = 0; i < CONTACT_WINDOW && c->from + i < n; i++) {
 		if (c->sent >> i & 1)
 			continue;
-		if (contact_try(p, &pair[c->from + i], buf, len))
+		if (contact_try(p, &pair[c->from + i], buf, len, &waits))
 			c->sent |= UINT64_C(1) << i;
 		else
-			waits = true;
+			all = false;
 	}
 	contact_number(buf, len, 0);
-	if (waits && c->rounds && !(c->rounds % CONTACT_USUAL))
+	if (!all && c->rounds && !(c->rounds % CONTACT_USUAL))
 		return rail_msg_send(p, buf, len, attempt);
-	if (!waits) {
+	if (all) {
 		p->life.again_ns = 0;
 		return 0;
 	}
-	if (!p->life.again_ns)
+	/* if lanes are only being opened, the next attempt is due soon */
+	if (waits && !p->life.again_ns)
 		p->life.again_ns = now;
 	return -FI_EAGAIN;
 }

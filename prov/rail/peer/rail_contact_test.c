@@ -240,6 +240,7 @@ static void test_refused_contact_does_not_hide_the_next_one(void)
 
 	contact_open(&rig);
 	test_plane_still(&rig.from);
+	test_plane_use(&rig.from);
 	at[0] = rig.others;
 	at[1] = rig.real;
 	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(rig.from.dp, "to",

@@ -50,6 +50,29 @@ static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 	return tei_hint(TEI_HINT_DATA, TEI_HINT_FELL_SILENT);
 }
 
+/* If no rail with a route to the peer has an open tx lane, because opening has
+ * failed, returns the first of these rails, otherwise NULL. */
+static const struct rail *deadline_lost(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail *rail, *lost = NULL;
+	uint32_t i;
+
+	for (i = 0; i < p->dp->nrails; i++) {
+		rail = p->dp->rails[i];
+		if (p->routes.route[i] < 0)
+			continue;
+		if (!__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED) ||
+		    !rail->link.lost_text[0] ||
+		    __atomic_load_n(&rail->link.away, __ATOMIC_RELAXED) <
+			    rail_use_count(rail))
+			return NULL;
+		if (!lost)
+			lost = rail;
+	}
+	return lost;
+}
+
 /* Fills in the error of a task that has made no progress since the time
  * "since". Mentions the last error of the peer if it occurred less than
  * MC_SLICE_TIMEOUT before "since". It may be older than "since" because another
@@ -60,6 +83,7 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 {
 	const struct tei_rail_dp *dp = p->dp;
 	uint64_t limit = dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
+	const struct rail *lost = deadline_lost(p);
 	size_t used;
 	uint32_t i;
 
@@ -67,6 +91,14 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 	err->code = TEI_ERR_ENDPOINT;
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", p->name);
+	if (lost) {
+		snprintf(err->text, sizeof(err->text),
+			 "no progress for MC_SLICE_TIMEOUT=%u s: %.*s",
+			 dp->settings->failure.slice_timeout_s,
+			 TEI_ERR_TEXT - 64, lost->link.lost_text);
+		memcpy(err->hint, lost->link.lost_hint, sizeof(err->hint));
+		return;
+	}
 	snprintf(err->text, sizeof(err->text),
 		 "no progress for MC_SLICE_TIMEOUT=%u s%s; rails:",
 		 dp->settings->failure.slice_timeout_s,

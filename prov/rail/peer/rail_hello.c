@@ -204,7 +204,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		rail_renew_stuck(p, now);
 	if (!ask && !nowhere)
 		p->hello.asked_ns = 0;
-	else if (!p->hello.asked_ns)
+	else if (!p->hello.asked_ns || rail_use_first(dp))
 		p->hello.asked_ns = now;
 	/* the peer is in use again, so its next hello is due earlier */
 	if (ask && p->hello.next_ns > now + RAIL_CTL_RARELY_NS)
