@@ -323,7 +323,8 @@ stress: lib $(STRESS_FILES)
 		$(sanitized) $$t $(STRESS_ON) '$(STRESS)' || exit 1; done
 
 # Runs the data plane in a simulated world for a minute without faults, with few
-# places for connections. Then runs the libfabric provider for SIM_PROV simulated
+# places for connections, and for a minute with two connections of each rail pair.
+# Then runs the libfabric provider for SIM_PROV simulated
 # seconds, engines for SIM_ENGINE seconds, and the data plane for SIM seconds, with
 # faults from the SEED.
 SIM = 3600
@@ -333,6 +334,8 @@ SEED = 1
 SIMULATE_OPTIONS =
 simulate: with-tests $(SIM_FI) $(SIMULATE)
 	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim=60 --faults=0 --places=4
+	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim=60 --nic=tcp \
+		--connections=2
 	@$(sanitized) $(SIMULATE) --world=fi --seed='$(SEED)' --sim='$(SIM_PROV)'
 	@$(sanitized) $(SIMULATE) --world=engine --seed='$(SEED)' \
 		--sim='$(SIM_ENGINE)'

@@ -120,8 +120,9 @@ static void paths_rail(const struct tei_rail_path_info *in,
 {
 	memset(p, 0, sizeof(*p));
 	p->kind = TE_PATH_FABRIC;
-	p->flags = in->connected ? TE_PATH_CONNECTED : 0;
+	p->flags = in->connections ? TE_PATH_CONNECTED : 0;
 	p->rank = in->rank;
+	p->connections = in->connections;
 	p->numa_node = in->numa;
 	memcpy(p->transport, in->transport, sizeof(p->transport));
 	memcpy(p->provider, in->provider, sizeof(p->provider));

@@ -805,6 +805,9 @@ struct te_path {
 	char why_not_local[64];	/* why copies inside this host are not possible
 				 * although they are allowed; "" if they are
 				 * possible or not allowed */
+	uint32_t connections;	/* number of established connections from the
+				 * local rail to the remote rail; 0 for copies
+				 * and files */
 };
 
 /*

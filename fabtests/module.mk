@@ -206,6 +206,10 @@ SRCS_ft_laws = $(FX_SRCS) \
 	fabtests/functional/ft_laws_segments.c \
 	# EOL
 
+SRCS_ft_connections = $(FX_SRCS) \
+	fabtests/functional/ft_connections.c \
+	# EOL
+
 SRCS_ft_contact = $(FX_SRCS) \
 	fabtests/functional/ft_contact.c \
 	fabtests/functional/fx_links.c \
@@ -352,6 +356,7 @@ endif
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_bounce \
+	ft_connections \
 	ft_contact \
 	ft_devices \
 	ft_etcd \
@@ -444,6 +449,7 @@ VM_TESTS += \
 
 TSAN_TESTS += \
 	ft_bounce \
+	ft_connections \
 	ft_fi_memory \
 	ft_fi_objects \
 	ft_fi_rdm \

@@ -64,6 +64,12 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MC_WORKERS_PER_CTX", sched.progress_threads, 0, 16, "0", "",
 		 "largest number of progress threads of an engine; 0: the number of rails, at "
 		 "most a quarter of the CPUs, and at most 8"),
+	ROW_UINT("MOONRAIL_CONNECTIONS", sched.connections, 0, 16, "0", "",
+		 "largest number of tcp connections between two rails for large requests; 0: the "
+		 "number of progress threads per rail, at most 4"),
+	ROW_UINT("MOONRAIL_CONNECTIONS_MIN", sched.connections_min, 1, 16, "1",
+		 "",
+		 "smallest number of tcp connections between two rails for large requests"),
 	ROW_UINT("MC_SLICE_SIZE", sched.slice_size, 4096, 67108864, "65536",
 		 "bytes", "smallest slice of a large request"),
 	ROW_UINT("MOONRAIL_SLICE_MAX", sched.slice_max, 4096, 1073741824,
@@ -471,6 +477,12 @@ static int settings_check(struct tei_settings *s, struct tei_err *err)
 		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
 				    "MC_MIN_RPC_PORT=%u is above MC_MAX_RPC_PORT=%u",
 				    s->control.min_port, s->control.max_port);
+	if (s->sched.connections &&
+	    s->sched.connections_min > s->sched.connections)
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "MOONRAIL_CONNECTIONS_MIN=%u is above MOONRAIL_CONNECTIONS=%u",
+				    s->sched.connections_min,
+				    s->sched.connections);
 	if (s->sched.slice_max < s->sched.slice_size)
 		s->sched.slice_max = s->sched.slice_size;
 	if (s->memory.no_gpu_direct)

@@ -94,6 +94,12 @@ struct tei_settings_sched {
 	uint32_t progress_threads;	/* MC_WORKERS_PER_CTX: largest number
 					 * of progress threads; 0: the numbers
 					 * of rails and CPUs decide */
+	uint32_t connections;		/* MOONRAIL_CONNECTIONS: largest number
+					 * of connections of a rail pair for
+					 * bulk data; 0: the number of CPUs
+					 * decides */
+	uint32_t connections_min;	/* MOONRAIL_CONNECTIONS_MIN: smallest
+					 * number of these connections */
 	char progress_cpus[256];	/* MOONRAIL_PROGRESS_CPUS: CPUs of the
 					 * progress threads */
 };

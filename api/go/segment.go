@@ -364,6 +364,7 @@ type Path struct {
 	Rail, Address             string
 	RemoteRail, RemoteAddress string
 	WhyNotLocal               string // why copies inside this host are not possible, or ""
+	Connections               int    // established connections to the remote rail
 }
 
 // Paths returns the paths to the segment. They are those for memory at any location.
@@ -387,6 +388,7 @@ func (s *Segment) Paths() ([]Path, error) {
 				RemoteRail:    text(c.remote_rail[:]),
 				RemoteAddress: text(c.remote_address[:]),
 				WhyNotLocal:   text(c.why_not_local[:]),
+				Connections:   int(c.connections),
 			})
 		})
 	return list, err

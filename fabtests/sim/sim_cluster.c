@@ -341,7 +341,8 @@ bool sim_cluster_close(uint64_t until_ns)
 
 const char *const *sim_cluster_options(size_t *n)
 {
-	static char places[32], threads[32];
+	static char places[32], threads[32], most[48], least[48];
+	uint32_t connections = cluster.conf->connections;
 	static const char *const options[] = {
 		"MOONRAIL_PROVIDER=sim",
 		"MC_SLICE_SIZE=4096",
@@ -349,11 +350,18 @@ const char *const *sim_cluster_options(size_t *n)
 		"MOONRAIL_FENCE_MS=500",
 		"MOONRAIL_SPIN_US=2",
 		threads,
+		most,
+		least,
 		places,
 	};
 
 	snprintf(threads, sizeof(threads), "MC_WORKERS_PER_CTX=%u",
 		 cluster.conf->threads);
+	if (!connections)
+		connections = 1;
+	snprintf(most, sizeof(most), "MOONRAIL_CONNECTIONS=%u", connections);
+	snprintf(least, sizeof(least), "MOONRAIL_CONNECTIONS_MIN=%u",
+		 connections);
 	snprintf(places, sizeof(places), "MC_MAX_EP_PER_CTX=%u",
 		 cluster.conf->places);
 	*n = sizeof(options) / sizeof(options[0]) - !cluster.conf->places;

@@ -26,6 +26,8 @@ struct sim_conf {
 	uint32_t workers;		/* number of workers per host */
 	uint32_t threads;		/* number of progress threads per data
 					 * plane */
+	uint32_t connections;		/* number of connections of a rail pair
+					 * for bulk data; 0 means 1 */
 	uint64_t pause_ns;		/* mean time that a worker waits between
 					 * two operations */
 	uint64_t until_ns;		/* virtual time at which the workload

@@ -7,7 +7,7 @@
  *
  *	simulate [--world=rail|fi] [--seed=N] [--sim=SECONDS] [--hosts=N]
  *		[--rails=N] [--workers=N] [--rate=N] [--faults=N] [--errors=N]
- *		[--places=N] [--threads=N] [--ports=N]
+ *		[--places=N] [--threads=N] [--connections=N] [--ports=N]
  *		[--nic=tcp|verbs] [--without=LIST] [--only=LIST] [--trace=FILE]
  *		[--svg=FILE] [--fences=FILE] [--here] [--break=EVENT] [--list]
  */
@@ -74,6 +74,7 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 	conf->rails = o->rails;
 	conf->workers = o->workers;
 	conf->threads = o->threads;
+	conf->connections = o->connections;
 	conf->pause_ns = 60 * SIM_SEC * o->workers / o->rate;
 	conf->until_ns = SIM_START_NS + o->seconds * SIM_SEC;
 	conf->verbs = o->verbs < 0 ? sim_rng_below(&rng, 2) == 1 : o->verbs == 1;
@@ -114,11 +115,11 @@ static void run_check_leaks(void)
 
 /*
  * Checks that no endpoint has had more connections than MC_MAX_EP_PER_CTX
- * allows: each data plane has one tx lane per rail, which has one endpoint at a
- * time. Connections of verbs devices cannot be closed one by one, so there the
- * limit is exceeded by one before the lane is replaced. With faults the number
- * is not checked: when a peer opens its rx lane again, the connection to the
- * former address has no place any longer, and stays open until the provider
+ * allows: a tx lane has one endpoint at a time, and an extra lane borrows
+ * places of another lane. Connections of verbs devices cannot be closed one by
+ * one, so there the limit is exceeded by one before the lane is replaced. With
+ * faults the number is not checked: when a peer opens its rx lane again, the
+ * connection to the former address has no place any longer, and stays open until the provider
  * notices its end.
  */
 static void run_check_connections(const struct simulate_options *o,
@@ -366,6 +367,8 @@ static void options_parse(struct simulate_options *o, int argc, char **argv)
 			o->workers = (uint32_t)x;
 		else if (option_number(argv[i], "--threads", 1, 16, &x))
 			o->threads = (uint32_t)x;
+		else if (option_number(argv[i], "--connections", 1, 16, &x))
+			o->connections = (uint32_t)x;
 		else if (option_number(argv[i], "--rate", 1, 100000000, &x))
 			o->rate = (uint32_t)x;
 		else if (option_number(argv[i], "--faults", 0, 100000, &x))
@@ -394,6 +397,7 @@ int main(int argc, char **argv)
 		.rails = 4,
 		.workers = 4,
 		.threads = 1,
+		.connections = 1,
 		.rate = 600,
 		.faults = 12,
 		.verbs = -1,

@@ -20,6 +20,8 @@ struct simulate_options {
 	uint32_t hosts, rails, workers;
 	uint32_t threads;		/* number of progress threads per data
 					 * plane */
+	uint32_t connections;		/* number of connections of a rail pair
+					 * for bulk data */
 	uint32_t rate;			/* operations per host and minute of
 					 * virtual time */
 	uint32_t faults;		/* faults per minute of virtual time */

@@ -90,10 +90,10 @@ static void shrink_print(const struct simulate_options *o, const char *program,
 	uint32_t i;
 	const char *sep = "";
 
-	printf("repeat: %s --here --world=%s --seed=%" PRIu64 " --sim=%" PRIu64 " --hosts=%u --rails=%u --workers=%u --rate=%u --faults=%u --errors=%u --places=%u --threads=%u --ports=%u --only=",
+	printf("repeat: %s --here --world=%s --seed=%" PRIu64 " --sim=%" PRIu64 " --hosts=%u --rails=%u --workers=%u --rate=%u --faults=%u --errors=%u --places=%u --threads=%u --connections=%u --ports=%u --only=",
 	       program, o->world->name, o->seed, o->seconds, o->hosts,
 	       o->rails, o->workers, o->rate, o->faults, o->errors,
-	       o->places, o->threads, o->ports);
+	       o->places, o->threads, o->connections, o->ports);
 	for (i = 0; i < faults; i++) {
 		if (o->left_out[i])
 			continue;

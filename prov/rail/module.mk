@@ -12,6 +12,8 @@ SRCS += \
 	prov/rail/conn/rail_pair.c \
 	prov/rail/conn/rail_reopen.c \
 	prov/rail/conn/rail_tcp.c \
+	prov/rail/conn/rail_width.c \
+	prov/rail/conn/rail_width_ctl.c \
 	prov/rail/core/rail_addr.c \
 	prov/rail/core/rail_cloexec.c \
 	prov/rail/core/rail_closing.c \
@@ -90,6 +92,7 @@ TEST_SRCS_rail = \
 	prov/rail/conn/rail_key_use_test.c \
 	prov/rail/conn/rail_loss_test.c \
 	prov/rail/conn/rail_reopen_test.c \
+	prov/rail/conn/rail_width_test.c \
 	prov/rail/core/rail_closing_test.c \
 	prov/rail/core/rail_limits_test.c \
 	prov/rail/core/rail_mr_test.c \

@@ -103,6 +103,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	tei_list_init(&dp->memory.revoking);
 	tei_list_init(&dp->peers.attn);
 	tei_list_init(&dp->tasks.active);
+	tei_list_init(&dp->tasks.wide);
 	tei_list_init(&dp->tasks.slices);
 	tei_list_init(&dp->health.faults);
 	rail_notify_dp_init(dp);

@@ -31,6 +31,8 @@
  * LANE_THREAD_CPUS CPUs, and at most LANE_THREAD_MOST. */
 #define LANE_THREAD_CPUS	4
 #define LANE_THREAD_MOST	8
+#define LANE_THREAD_CONNS	4	/* largest default of
+					 * MOONRAIL_CONNECTIONS */
 /* time between two checks of the load by the progress thread, and by a lane
  * thread */
 #define LANE_THREAD_CHECK_NS	(2 * TEI_NS_PER_MS)
@@ -307,19 +309,30 @@ static bool lane_thread_any(struct tei_rail_dp *dp)
 	return false;
 }
 
-/* Returns the number of lane threads to which lanes may be assigned. */
+/* Returns the number of extra lanes of the rail that are in use. */
+static uint32_t lane_thread_extra(const struct rail *rail)
+{
+	uint32_t lanes = __atomic_load_n(&rail->load.lanes, __ATOMIC_RELAXED);
+
+	return lanes > rail->nbase ? lanes - rail->nbase : 0;
+}
+
+/* Returns the number of lane threads to which lanes may be assigned. Each extra
+ * lane in use counts as a rail. */
 static uint32_t lane_thread_limit(struct tei_rail_dp *dp,
 				  const struct rail_lane_threads *all)
 {
 	uint32_t i, rails = 0;
+	struct rail *rail;
 
 	if (!all->by_rails)
 		return all->room;
-	for (i = 0; i < rail_count(dp); i++)
-		rails += __atomic_load_n(&rail_at(dp, i)->open,
-					 __ATOMIC_ACQUIRE) &&
-			 !__atomic_load_n(&rail_at(dp, i)->hidden,
-					  __ATOMIC_ACQUIRE);
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+		    !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE))
+			rails += 1 + lane_thread_extra(rail);
+	}
 	if (rails < 2)
 		return 0;
 	return rails - 1 < all->room ? rails - 1 : all->room;
@@ -371,11 +384,27 @@ uint32_t rail_lane_threads_most(uint32_t setting, uint32_t cpus)
 	return setting ? setting : 1;
 }
 
+uint32_t rail_lanes_most(const struct tei_settings *s, uint32_t cpus)
+{
+	uint32_t base = s->lanes.per_rail, n = s->sched.connections;
+
+	if (!n) {
+		n = rail_lane_threads_most(s->sched.progress_threads, cpus) /
+		    base;
+		if (n > LANE_THREAD_CONNS)
+			n = LANE_THREAD_CONNS;
+		if (n < s->sched.connections_min)
+			n = s->sched.connections_min;
+	}
+	return n > base ? n : base;
+}
+
 int rail_lane_threads_open(struct tei_rail_dp *dp, struct tei_err *err)
 {
 	uint32_t setting = dp->settings->sched.progress_threads, i, n;
 	struct rail_lane_threads *all;
 
+	dp->conf.lanes = rail_lanes_most(dp->settings, rail_numa_cpus(dp));
 	n = rail_lane_threads_most(setting, rail_numa_cpus(dp)) - 1;
 	if (!n)
 		return 0;

@@ -26,13 +26,19 @@
 
 struct tei_err;
 struct tei_rail_dp;
+struct tei_settings;
 
 /* Returns the largest number of progress threads, including the first one.
  * setting: value of MC_WORKERS_PER_CTX; cpus: number of CPUs on which progress
  * threads may run. */
 uint32_t rail_lane_threads_most(uint32_t setting, uint32_t cpus);
 
-/* Allocates the lane threads of a data plane, but starts none. Must be called
+/* Returns the largest number of tx lanes of a rail, with the extra lanes
+ * (conn/rail_width.h). cpus: see rail_lane_threads_most. */
+uint32_t rail_lanes_most(const struct tei_settings *settings, uint32_t cpus);
+
+/* Allocates the lane threads of a data plane, but starts none. Sets
+ * dp->conf.lanes. Must be called
  * after rail_numa_check and before the progress thread is started. Returns 0 or
  * an error code. */
 int rail_lane_threads_open(struct tei_rail_dp *dp, struct tei_err *err);

@@ -257,11 +257,11 @@ struct lane_caller {
 
 static void *lane_caller_main(void *arg)
 {
-	struct rail rail = { .ntx = 1 };
+	struct rail rail = { .nbase = 1 };
 	struct lane_caller *c = arg;
 
 	c->only = rail_first_lane(&rail);
-	rail.ntx = LANE_TEST_TX;
+	rail.nbase = LANE_TEST_TX;
 	c->first = rail_first_lane(&rail);
 	CU_ASSERT_EQUAL(rail_first_lane(&rail), c->first);
 	return NULL;

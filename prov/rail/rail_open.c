@@ -10,6 +10,7 @@
 #include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/conn/rail_key.h"
 #include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_handler.h"
@@ -169,10 +170,7 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for lanes", rail->name);
 	}
-	for (i = 0; i < rail->ntx; i++)
-		rail_cache_init(&rail->cache[i],
-				rail->dp->settings->lanes.max_conns /
-					rail->ntx);
+	rail_cache_init_all(rail, rail->dp->settings->lanes.max_conns);
 	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
 		open_init_lane(&rail->tx_lanes[i], rail, false,
 			       (uint16_t)(i / RAIL_LANE_SLOTS), &open_tx_ops);
@@ -281,7 +279,9 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	rail->caps.rma_limit =
 		rail_iov_limit(rail, rail->fab.info->tx_attr->rma_iov_limit);
 	rail_window_init(rail, RAIL_WINDOW_MAX);
-	rail->ntx = s->lanes.per_rail;
+	rail->nbase = s->lanes.per_rail;
+	rail->ntx = rail_width_fits(rail) ? rail->dp->conf.lanes : rail->nbase;
+	rail->load.lanes = rail->nbase;
 	rail_read_nic(rail);
 	rail->nic.numa = rail_numa_node(rail);
 	rail_warn_rxm(rail);

@@ -269,7 +269,8 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 		    RAIL_LANE_CLOSED ||
 	    rail_lane_assigned(lane))
 		return false;
-	if (__atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED) ||
+	    rail_cache_closes(lane))
 		return true;
 	/* callers that read rx lanes also poll the tx lanes that receive user
 	 * messages */
@@ -280,7 +281,8 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	if (pr->drive.app_driven)
 		return false;
 	return __atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
-	       __atomic_load_n(&pr->dp->tasks.nactive, __ATOMIC_RELAXED) ||
+	       (__atomic_load_n(&pr->dp->tasks.nactive, __ATOMIC_RELAXED) &&
+		rail_lane_takes(lane)) ||
 	       !(pr->turns % PROGRESS_RARELY);
 }
 
@@ -877,6 +879,16 @@ static void progress_lost(struct rail *rail, uint64_t now)
 	rail_sched_leave(rail->dp);
 }
 
+/* Opens the extra lanes that are needed. */
+static void progress_widened(struct tei_rail_dp *dp)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++)
+		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
+			rail_renew_widen(rail_at(dp, i));
+}
+
 void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 {
 	uint32_t i;
@@ -884,6 +896,9 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	if (__atomic_load_n(&dp->health.reopened, __ATOMIC_RELAXED) &&
 	    __atomic_exchange_n(&dp->health.reopened, false, __ATOMIC_ACQUIRE))
 		progress_reopened(dp);
+	if (__atomic_load_n(&dp->health.widened, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&dp->health.widened, false, __ATOMIC_ACQUIRE))
+		progress_widened(dp);
 	/* the caller runs the health checks next, and these set
 	 * dp->health.checked_ns */
 	if (now - dp->health.checked_ns < RAIL_HEALTH_NS)

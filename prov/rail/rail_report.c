@@ -31,8 +31,8 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 struct rail_conn **conns)
 {
 	const struct rail_remote *remote;
-	uint32_t i, lanes = p->dp->settings->lanes.per_rail;
 	int16_t route;
+	uint32_t i;
 
 	rail_sched_enter(p->dp);
 	route = p->state == RAIL_PEER_GONE ? -1 : p->routes.route[rail->index];
@@ -42,7 +42,7 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 remote->name);
 		rail_addr_text(&remote->addr, out->remote_address,
 			       sizeof(out->remote_address));
-		for (i = 0; i < lanes; i++)
+		for (i = 0; i < rail->ntx; i++)
 			conns[i] = rail_conn_get(
 				p, &rail->tx_lanes[i * RAIL_LANE_SLOTS],
 				(uint16_t)route);
@@ -51,25 +51,25 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 	return route >= 0;
 }
 
-/* Returns true if a connection of the rail to the peer is established. The
+/* Returns the number of established connections of the rail to the peer. The
  * connections are not freed while the caller has a reference to the peer. */
-static bool report_connected(const struct rail *rail, struct rail_conn **conns)
+static uint32_t report_connected(const struct rail *rail,
+				 struct rail_conn **conns)
 {
-	uint32_t i, lanes = rail->dp->settings->lanes.per_rail;
 	struct rail_lane *lane;
-	bool connected = false;
+	uint32_t i, n = 0;
 	int k;
 
-	for (i = 0; i < lanes; i++) {
+	for (i = 0; i < rail->ntx; i++) {
 		for (k = 0; conns[i] && k < RAIL_LANE_SLOTS; k++) {
 			lane = &rail->tx_lanes[i * RAIL_LANE_SLOTS +
 					       (uint32_t)k];
 			tei_mutex_lock(&lane->lock);
-			connected |= rail_conn_lives(lane, conns[i]);
+			n += rail_conn_lives(lane, conns[i]);
 			tei_mutex_unlock(&lane->lock);
 		}
 	}
-	return connected;
+	return n;
 }
 
 static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
@@ -86,7 +86,7 @@ static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
 }
 
 /* Fills the array "out" with one entry for each rail that has a route to the
- * peer. ranks: ranks of the rails, or NULL if the members rank and connected
+ * peer. ranks: ranks of the rails, or NULL if the members rank and connections
  * are not needed. Returns the number of entries. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
@@ -107,7 +107,7 @@ static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 		report_rail(rail, o);
 		if (ranks) {
 			o->rank = ranks[i];
-			o->connected = report_connected(rail, conns);
+			o->connections = report_connected(rail, conns);
 		}
 		n++;
 	}

@@ -54,6 +54,7 @@ extern const struct tei_test_case rail_sched_cases[];
 extern const struct tei_test_case rail_served_cases[];
 extern const struct tei_test_case rail_slice_cases[];
 extern const struct tei_test_case rail_step_cases[];
+extern const struct tei_test_case rail_width_cases[];
 extern const struct tei_test_case rail_window_cases[];
 extern const struct tei_test_case rail_wire_cases[];
 

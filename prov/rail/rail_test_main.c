@@ -473,6 +473,7 @@ int main(int argc, char **argv)
 		{ "rail_served", rail_served_cases },
 		{ "rail_slice", rail_slice_cases },
 		{ "rail_step", rail_step_cases },
+		{ "rail_width", rail_width_cases },
 		{ "rail_window", rail_window_cases },
 		{ "rail_wire", rail_wire_cases },
 		{ NULL, NULL },

@@ -84,7 +84,7 @@ struct tei_rail_path_info {
 					 * unknown */
 	uint8_t rank;			/* rank of the local rail for the
 					 * memory, enum tei_topo_rank */
-	bool connected;
+	uint32_t connections;		/* number of established connections */
 };
 
 /* Fills the array "out" with the routes to a peer, at most one per local rail,
@@ -93,7 +93,7 @@ struct tei_rail_path_info {
 size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX]);
 /* Does what tei_rail_peer_paths does, but does not fill in the members rank and
- * connected, because computing these is slow. */
+ * connections, because computing these is slow. */
 size_t tei_rail_peer_routes(struct tei_rail_peer *peer,
 			    struct tei_rail_path_info out[TEI_RAIL_MAX]);
 

@@ -80,14 +80,14 @@ PyObject *handle_warm_up(struct handle *self, PyObject *args)
 static PyObject *segment_path(const struct te_path *p)
 {
 	return Py_BuildValue(
-		"{s:I,s:N,s:I,s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "kind",
+		"{s:I,s:N,s:I,s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I}", "kind",
 		(unsigned)p->kind, "connected",
 		PyBool_FromLong(p->flags & TE_PATH_CONNECTED), "rank",
 		(unsigned)p->rank, "numa_node", (int)p->numa_node, "transport",
 		p->transport, "provider", p->provider, "rail", p->rail,
 		"address", p->address, "remote_rail", p->remote_rail,
 		"remote_address", p->remote_address, "why_not_local",
-		p->why_not_local);
+		p->why_not_local, "connections", (unsigned)p->connections);
 }
 
 /* paths(segment, location or None) -> list of dict, or a negative code */

@@ -224,6 +224,7 @@ c_structs! {
         pub remote_rail: [c_char; 64],
         pub remote_address: [c_char; 96],
         pub why_not_local: [c_char; 64],
+        pub connections: u32,
     }
     pub struct te_peer_stats {
         pub name: [c_char; 96],

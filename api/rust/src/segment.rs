@@ -94,6 +94,8 @@ pub struct Path {
     pub remote_address: String,
     /// The reason why copies inside this host, although allowed, are not possible, or "".
     pub why_not_local: String,
+    /// The number of established connections to the remote rail.
+    pub connections: u32,
 }
 
 /// The state of a peer.
@@ -449,6 +451,7 @@ impl Path {
             remote_rail: text_of(&one.remote_rail),
             remote_address: text_of(&one.remote_address),
             why_not_local: text_of(&one.why_not_local),
+            connections: one.connections,
         }
     }
 }

@@ -19,6 +19,7 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_addr.h"
 #include "prov/rail/core/rail_conn_struct.h"
@@ -70,6 +71,22 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
+void rail_cache_init_all(struct rail *rail, uint32_t cap)
+{
+	struct rail_cache *c;
+	uint32_t i;
+
+	for (i = 0; i < rail->ntx; i++)
+		rail_cache_init(&rail->cache[i], cap / rail->nbase);
+	for (i = rail->nbase; i < rail->ntx; i++) {
+		c = &rail->cache[i % rail->nbase];
+		rail->cache[i].lender = c;
+		if (!c->nborrowers++)
+			c->borrowers = &rail->cache[i];
+		c->stride = rail->nbase;
+	}
+}
+
 /* Clears the pointers to the place in the connection that has it and in the one
  * that had it. */
 static void cache_unhold(struct rail_cache_slot *slot)
@@ -105,14 +122,41 @@ static uint32_t cache_spare(const struct rail_cache *c)
 	return c->cap < 8 ? 1 : c->cap / 4;
 }
 
-/* Returns the number of places that may be assigned. If the lane has had
- * leftovers, some of the places are reserved for further leftovers and are not
- * counted. */
+/* Returns the number of places that may be assigned. Places that were lent are
+ * not counted. If the lane has had leftovers, some of the places are reserved
+ * for further leftovers and are not counted either. */
 static uint32_t cache_places(const struct rail_cache *c)
 {
-	if (!__atomic_load_n(&c->wears, __ATOMIC_RELAXED))
-		return c->cap;
-	return c->cap > 2 ? c->cap - cache_spare(c) : 2;
+	uint32_t gone = c->lent;
+
+	if (__atomic_load_n(&c->wears, __ATOMIC_RELAXED))
+		gone += cache_spare(c);
+	return c->cap > 2 + gone ? c->cap - gone : 2;
+}
+
+/* Returns true if the connection of an extra lane may have a place, or keep it
+ * for new slices. Always returns true for other lanes. */
+static bool cache_may_borrow(const struct rail_cache *c,
+			     const struct rail_conn *conn)
+{
+	const struct rail_cache *l = c->lender;
+
+	if (!l)
+		return true;
+	return tei_list_empty(&l->waiting) &&
+	       (conn->slot || (l->lent < l->cap / 4 &&
+			       l->held.count + 1 < cache_places(l)));
+}
+
+/* Adds a place without a connection to the free list. If the place was
+ * borrowed, it is returned. */
+static void cache_add_free(struct rail_cache *c, struct rail_cache_slot *slot)
+{
+	tei_list_add_tail(&c->free, &slot->link);
+	if (!c->lender)
+		return;
+	c->lender->lent--;
+	c->lender->full_ns = 0;
 }
 
 static bool cache_grow(struct rail_cache *c)
@@ -148,6 +192,8 @@ static void cache_hold(struct rail_cache *c, struct rail_conn *conn,
 	slot->moves = UINT64_MAX;
 	conn->slot = slot;
 	c->busy += conn->inflight != 0;
+	if (c->lender)
+		c->lender->lent++;
 	c->made++;
 	tei_sieve_insert(&c->held, &slot->entry);
 }
@@ -181,7 +227,7 @@ static void cache_part(struct rail_cache *c, struct rail_cache_slot *slot)
 		tei_list_add_tail(&c->closing, &slot->link);
 		__atomic_fetch_add(&c->nclosing, 1, __ATOMIC_RELAXED);
 	} else {
-		tei_list_add_tail(&c->free, &slot->link);
+		cache_add_free(c, slot);
 	}
 	/* if nothing was posted on this connection, conn->cut may still
 	 * describe an earlier connection */
@@ -277,6 +323,29 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 	return n >= (most ? most : 1);
 }
 
+/* Evicts an idle connection of a lane that has borrowed a place. The place is
+ * returned when the connection has been closed. */
+static void cache_recall(struct rail_cache *c, struct tei_rail_dp *dp,
+			 uint64_t now)
+{
+	struct cache_check look = { .now = now };
+	struct rail_cache *b;
+	struct tei_sieve_entry *e;
+	uint32_t i;
+
+	for (i = 0; i < c->nborrowers; i++) {
+		b = &c->borrowers[i * c->stride];
+		e = tei_sieve_evict(&b->held, cache_busy, &look);
+		if (!e)
+			continue;
+		b->evicted++;
+		cache_part(b,
+			   tei_container_of(e, struct rail_cache_slot, entry));
+		rail_progress_wake(dp);
+		return;
+	}
+}
+
 /*
  * Returns true if there is a free place for the connection. Evicts another
  * connection if that is necessary. Peers that answer have priority, and silent
@@ -296,6 +365,8 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 	 * peers. */
 	if (rail_cache_degraded(c) || c->full_ns == now)
 		return false;
+	if (c->lent && c->held.count >= cache_places(c))
+		cache_recall(c, conn->peer->dp, now);
 	look.of_silent = silent && cache_silent_enough(c, now);
 	while (look.of_silent || c->held.count >= cache_places(c)) {
 		e = tei_sieve_evict(&c->held, cache_busy, &look);
@@ -397,13 +468,18 @@ static bool cache_its_turn(const struct rail_cache *c,
 
 /* --- off-route connections ----------------------------------------------- */
 
-/* Returns true if the connection is off-route. With remote rail selection or
+/* Returns true if the connection is off-route, or on an extra lane beyond the
+ * width of its rail pair. With remote rail selection or
  * round-robin, all pairs are in use and none is off-route. */
-static bool cache_off_route(const struct rail *rail,
+static bool cache_off_route(const struct rail_lane *lane,
 			    const struct rail_conn *conn)
+	TEI_REQUIRES(rail_sched_held)
 {
 	const struct tei_rail_peer *peer = conn->peer;
+	const struct rail *rail = lane->rail;
 
+	if (!rail_width_covers(conn, lane))
+		return true;
 	return peer->routes.route[rail->index] >= 0 &&
 	       peer->routes.route[rail->index] != conn->remote &&
 	       !peer->routes.choice &&
@@ -414,8 +490,9 @@ static bool cache_off_route(const struct rail *rail,
  * checks all off-route connections. */
 static void cache_note_off_route(const struct rail_lane *lane,
 				 const struct rail_conn *conn)
+	TEI_REQUIRES(rail_sched_held)
 {
-	if (cache_off_route(lane->rail, conn))
+	if (cache_off_route(lane, conn))
 		__atomic_store_n(&lane->rail->dp->off_route.any, true,
 				 __ATOMIC_RELAXED);
 }
@@ -453,7 +530,7 @@ static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	tei_list_foreach_safe(e, next, &c->held.order, struct tei_sieve_entry,
 			      link) {
 		slot = tei_container_of(e, struct rail_cache_slot, entry);
-		if (!cache_off_route(lane->rail, slot->conn))
+		if (!cache_off_route(lane, slot->conn))
 			continue;
 		if (cache_idle(slot, now))
 			cache_part(c, slot);
@@ -478,6 +555,9 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 		return dp->off_route.tidy_ns;
 	dp->off_route.tidy_ns = now + CACHE_TIDY_NS;
 	__atomic_store_n(&dp->off_route.any, false, __ATOMIC_RELAXED);
+	rail_sched_enter(dp);
+	left = rail_width_tidy(dp, now);
+	rail_sched_leave(dp);
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
@@ -523,6 +603,8 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_conn *conn,
 {
 	struct rail_cache *c = rail_cache_of(lane);
 
+	if (!cache_may_borrow(c, conn))
+		return false;
 	if (conn->slot) {
 		tei_sieve_visit(&conn->slot->entry);
 		return cache_go_on(c, conn, now);
@@ -554,7 +636,7 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_conn *conn,
 		tei_sieve_visit(&conn->slot->entry);
 		return true;
 	}
-	if (!cache_make_room(c, conn, now))
+	if (!cache_may_borrow(c, conn) || !cache_make_room(c, conn, now))
 		return false;
 	cache_hold(c, conn, now);
 	cache_note_off_route(lane, conn);
@@ -667,12 +749,18 @@ void rail_cache_close(struct rail_lane *lane)
 			__atomic_store_n(&c->wears, true, __ATOMIC_RELAXED);
 			__atomic_fetch_add(&c->leftovers, 1, __ATOMIC_RELAXED);
 		}
-		tei_list_add_tail(&c->free, &slot->link);
+		cache_add_free(c, slot);
 	}
 	left = rail_cache_degraded(c);
 	rail_sched_leave(dp);
 	if (left)
 		rail_progress_wake(dp);
+}
+
+bool rail_cache_closes(const struct rail_lane *lane)
+{
+	return __atomic_load_n(&rail_cache_of(lane)->nclosing,
+			       __ATOMIC_RELAXED) != 0;
 }
 
 bool rail_cache_degraded(const struct rail_cache *c)

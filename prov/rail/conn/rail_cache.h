@@ -31,6 +31,13 @@
  * the new lane connects again to the peers in use. The connections of the old
  * lane, while it drains, are not counted towards the limit.
  *
+ * An extra lane (conn/rail_width.h) has no places of its own: its connections
+ * borrow free places of another lane's cache, at most a quarter of them. If
+ * that cache needs places, idle connections of the extra lanes are the first to
+ * be evicted. While connections wait for a place there, those of the extra
+ * lanes take no new slices. So a borrowed place costs no other peer its
+ * connection.
+ *
  * An off-route connection (one that was used while the route was in doubt, for
  * example) is evicted after it has been idle for a while. Otherwise, if no
  * other peer needs its place, every rail pair would keep a connection for ever.
@@ -116,6 +123,15 @@ struct rail_cache {
 	struct tei_list free;
 	struct rail_cache_chunk *chunks;
 	uint64_t made, evicted;
+	struct rail_cache *lender;	/* fixed: for an extra lane, the cache
+					 * whose places it borrows; otherwise
+					 * NULL */
+	struct rail_cache *borrowers;	/* fixed: first of the caches that
+					 * borrow places; the others follow at
+					 * intervals of "stride" */
+	uint32_t nborrowers, stride;	/* fixed */
+	uint32_t lent;			/* number of places that other caches
+					 * have borrowed */
 };
 
 static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
@@ -125,6 +141,9 @@ static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
 
 /* Initializes an empty cache with "cap" places, but at least 2. */
 void rail_cache_init(struct rail_cache *cache, uint32_t cap);
+/* Initializes the caches of all tx lanes of a rail, with "cap" places for all
+ * lanes together. */
+void rail_cache_init_all(struct rail *rail, uint32_t cap);
 /* Frees all places, even those that are assigned to connections. */
 void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
 
@@ -177,7 +196,11 @@ void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 		       const struct rail_conn *but) TEI_REQUIRES(lane->lock);
 
-/* Evicts off-route connections that have been idle for long. Runs on the
+/* Returns true if the lane has evicted connections that must be closed. */
+bool rail_cache_closes(const struct rail_lane *lane);
+
+/* Evicts off-route connections, and connections on extra lanes beyond the width
+ * of their rail pair, that have been idle for long. Runs on the
  * progress thread without a lock; cheap if there are no off-route connections.
  * Returns the time at which it must run again, ns; 0 if it need not. */
 uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now);

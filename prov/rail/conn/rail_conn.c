@@ -16,6 +16,7 @@
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
@@ -281,6 +282,33 @@ static struct rail_conn *conn_new(struct tei_rail_peer *peer, uint16_t remote)
 	return p;
 }
 
+/* Frees a connection object. lane: number of its tx lane. The connection of
+ * lane 0 owns the width of the rail pair. */
+static void conn_free(struct rail_conn *p, uint32_t lane)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (p && !lane)
+		rail_width_free(p->width);
+	free(p);
+}
+
+/* Returns the connection of lane 0 of a new rail pair. If the rail has extra
+ * lanes, allocates the width of the pair. Returns NULL if memory is short. */
+static struct rail_conn *conn_new_pair(struct tei_rail_peer *peer,
+				       struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_conn *p = conn_new(peer, remote);
+
+	if (!p || rail->ntx <= rail->nbase)
+		return p;
+	p->width = rail_width_new(peer, rail);
+	if (p->width)
+		return p;
+	free(p);
+	return NULL;
+}
+
 /* Makes the progress thread call rail_conn_table again, because an allocation
  * has failed. Returns the error code. */
 static int conn_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
@@ -290,16 +318,100 @@ static int conn_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
 	return TEI_ERR_MEMORY;
 }
 
+/* Returns true if the connection with these indices exists. */
+static bool conn_exists(const struct tei_rail_peer *peer, uint32_t rail,
+			uint32_t lane, uint32_t remote)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail < peer->pairs.rails && lane < peer->pairs.lanes &&
+	       remote < peer->pairs.remotes_cap;
+}
+
+/* Returns the connection with these indices, which may be a new one. head: the
+ * connection of lane 0 of the same rail pair; not used for lane 0. Returns NULL
+ * if memory is short. */
+static struct rail_conn *conn_obtain(struct tei_rail_peer *peer, uint32_t rail,
+				     uint32_t lane, uint32_t remote,
+				     const struct rail_conn *head)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_peer_pairs *old = &peer->pairs;
+	struct rail_conn *p;
+
+	if (conn_exists(peer, rail, lane, remote))
+		return old->conns[(rail * old->lanes + lane) *
+					  old->remotes_cap +
+				  remote];
+	if (!lane)
+		return conn_new_pair(peer, rail_at(peer->dp, rail),
+				     (uint16_t)remote);
+	p = conn_new(peer, (uint16_t)remote);
+	if (p)
+		p->width = head->width;
+	return p;
+}
+
+/* Replaces the table of connections by a larger one. Returns 0 or
+ * TEI_ERR_MEMORY. */
+static int conn_grow(struct tei_rail_peer *peer, uint32_t nrails, uint32_t L,
+		     uint16_t cap) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_conn **tab =
+		calloc((size_t)nrails * L * cap, sizeof(*tab));
+	uint32_t i, j;
+
+	if (!tab)
+		return TEI_ERR_MEMORY;
+	for (i = 0; i < nrails * L; i++)
+		for (j = 0; j < cap; j++) {
+			tab[i * cap + j] = conn_obtain(peer, i / L, i % L, j,
+						       tab[i / L * L * cap +
+							   j]);
+			if (!tab[i * cap + j])
+				goto err_tab;
+		}
+	free(peer->pairs.conns);
+	peer->pairs.conns = tab;
+	peer->pairs.rails = nrails;
+	peer->pairs.lanes = L;
+	peer->pairs.remotes_cap = cap;
+	return 0;
+err_tab:
+	for (i = 0; i < nrails * L; i++)
+		for (j = 0; j < cap; j++)
+			if (!conn_exists(peer, i / L, i % L, j))
+				conn_free(tab[i * cap + j], i % L);
+	free(tab);
+	return TEI_ERR_MEMORY;
+}
+
+int rail_conn_widen(struct tei_rail_peer *peer)
+{
+	if (!peer->pairs.conns || peer->pairs.lanes >= peer->dp->conf.lanes)
+		return 0;
+	return conn_grow(peer, peer->pairs.rails, peer->dp->conf.lanes,
+			 peer->pairs.remotes_cap);
+}
+
+/* Returns the number of lanes per rail for which a peer has connections at
+ * first. */
+static uint32_t conn_lanes(const struct tei_rail_dp *dp)
+{
+	uint32_t L = dp->settings->lanes.per_rail;
+
+	return dp->settings->sched.connections_min > L ? dp->conf.lanes : L;
+}
+
 int rail_conn_table(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;
-	uint32_t nrails = rail_count(dp), L = dp->settings->lanes.per_rail;
+	uint32_t nrails = rail_count(dp), L = conn_lanes(dp), i;
 	uint16_t cap = peer->nremotes > peer->pairs.remotes_cap
 			       ? peer->nremotes
 			       : peer->pairs.remotes_cap;
-	struct rail_conn **tab;
-	uint32_t i, j, r;
 
+	if (L < peer->pairs.lanes)
+		L = peer->pairs.lanes;
 	peer->routes.changed = true;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		peer->routes.route[i] = -1;
@@ -314,45 +426,17 @@ int rail_conn_table(struct tei_rail_peer *peer)
 		peer->pairs.conns_short = false;
 		return 0;
 	}
-	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));
-	if (!tab)
+	if (conn_grow(peer, nrails, L, cap))
 		return conn_short(peer);
-	for (i = 0; i < nrails * L; i++)
-		for (j = 0; j < cap; j++) {
-			r = i / L;
-			if (r < peer->pairs.rails &&
-			    j < peer->pairs.remotes_cap)
-				tab[i * cap + j] =
-					peer->pairs.conns
-						[i * peer->pairs.remotes_cap +
-						 j];
-			else
-				tab[i * cap + j] = conn_new(peer, (uint16_t)j);
-			if (!tab[i * cap + j])
-				goto err_tab;
-		}
-	free(peer->pairs.conns);
-	peer->pairs.conns = tab;
-	peer->pairs.rails = nrails;
-	peer->pairs.remotes_cap = cap;
 	peer->pairs.conns_short = false;
 	rail_conn_reroute(peer);
 	return 0;
-err_tab:
-	for (i = 0; i < nrails * L; i++)
-		for (j = 0; j < cap; j++)
-			if (i / L >= peer->pairs.rails ||
-			    j >= peer->pairs.remotes_cap)
-				free(tab[i * cap + j]);
-	free(tab);
-	return conn_short(peer);
 }
 
 void rail_conn_free_all(struct tei_rail_peer *peer)
 {
-	uint32_t n = peer->pairs.rails * peer->dp->settings->lanes.per_rail *
-		     peer->pairs.remotes_cap;
-	uint32_t i, j;
+	uint32_t cap = peer->pairs.remotes_cap, L = peer->pairs.lanes;
+	uint32_t n = peer->pairs.rails * L * cap, i, j;
 	struct rail *rail;
 
 	/* messages may still be under way: clear the pointers of their send
@@ -366,23 +450,22 @@ void rail_conn_free_all(struct tei_rail_peer *peer)
 	}
 	for (i = 0; i < n; i++) {
 		rail_cache_forget(peer->pairs.conns[i]);
-		free(peer->pairs.conns[i]);
+		conn_free(peer->pairs.conns[i], i / cap % L);
 	}
 	free(peer->pairs.conns);
 	peer->pairs.conns = NULL;
 	peer->pairs.rails = 0;
+	peer->pairs.lanes = 0;
 	peer->pairs.remotes_cap = 0;
 }
 
 struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
 {
-	uint32_t L = peer->dp->settings->lanes.per_rail;
-
-	if (lane->rail->index >= peer->pairs.rails ||
-	    remote >= peer->pairs.remotes_cap)
+	if (!conn_exists(peer, lane->rail->index, lane->index, remote))
 		return NULL;
-	return peer->pairs.conns[(lane->rail->index * L + lane->index) *
+	return peer->pairs.conns[(lane->rail->index * peer->pairs.lanes +
+				  lane->index) *
 					 peer->pairs.remotes_cap +
 				 remote];
 }
@@ -556,6 +639,8 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *s)
 	if (!conn->inflight++ && conn->slot)
 		conn->slot->cache->busy++;
 	conn->bytes += s->len;
+	if (conn->width)
+		rail_width_take(conn->width, s);
 	if (s->bulk) {
 		conn->bulk_bytes += s->len;
 		s->lane->rail->bulk.bytes += s->len;
@@ -573,6 +658,8 @@ void rail_conn_put(struct rail_slice *s)
 	struct rail_conn *conn = s->conn;
 
 	conn->bytes -= s->len;
+	if (conn->width)
+		rail_width_put(conn->width, s);
 	if (s->bulk) {
 		conn->bulk_bytes -= s->len;
 		s->lane->rail->bulk.bytes -= s->len;

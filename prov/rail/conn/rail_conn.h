@@ -17,7 +17,8 @@ struct rail_remote;
 struct rail_tx;
 
 /* Returns the connection of this lane to that remote rail, or NULL if
- * rail_conn_table has not allocated it yet. */
+ * rail_conn_table or, for an extra lane, rail_conn_widen has not allocated it
+ * yet. */
 struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
@@ -65,6 +66,10 @@ int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
  * Returns 0 or TEI_ERR_MEMORY. May be called by the progress thread or during
  * set-up. */
 int rail_conn_table(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
+
+/* Allocates the connections of the extra lanes, if the peer has none yet.
+ * Returns 0 or TEI_ERR_MEMORY. */
+int rail_conn_widen(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 
 /* Returns how well a local rail can reach a remote rail. The values are: 0 if
  * it cannot, or if the remote rail is only an address for hellos

@@ -52,7 +52,8 @@ bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 	const struct rail *r = rail_at(peer->dp, rail);
 	uint32_t away = __atomic_load_n(&r->link.away, __ATOMIC_RELAXED);
 
-	return peer->routes.route[rail] >= 0 && (!away || away < rail_use_count(r)) &&
+	return peer->routes.route[rail] >= 0 &&
+	       (!away || away < rail_use_count(r)) &&
 	       !__atomic_load_n(&r->link.down, __ATOMIC_RELAXED) &&
 	       (tei_list_empty(&peer->faults) ||
 		rail_health_open(peer, r, (uint16_t)peer->routes.route[rail],

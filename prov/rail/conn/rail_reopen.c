@@ -16,6 +16,7 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_addr.h"
 #include "prov/rail/core/rail_dp.h"
@@ -261,11 +262,12 @@ static bool reopen_take(struct rail_opening *o, bool *failed)
 		reopen_move(lane, &o->lane);
 		there = lane->ep != NULL;
 		tei_mutex_unlock(&lane->lock);
-		if (!there)
+		/* a rail works without its extra lanes */
+		if (!there && !rail_width_extra(lane))
 			reopen_failed(o);
 		*failed = !there;
 		rail_opening_stop(o);
-		if (!lane->is_rx)
+		if (!lane->is_rx && !rail_width_extra(lane))
 			reopen_count(lane, there);
 	}
 	tei_mutex_unlock(&o->lane.lock);
@@ -279,7 +281,7 @@ void rail_reopen_whole(struct rail *rail)
 
 	if (!rail_lane_active(&rail->rx_lane))
 		return;
-	for (j = 0; j < rail->ntx; j++) {
+	for (j = 0; j < rail->nbase; j++) {
 		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
 		if (rail_use_begun(rail, j) && !rail_lane_active(&lane[0]) &&
 		    !rail_lane_active(&lane[1]))

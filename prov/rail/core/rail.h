@@ -186,6 +186,9 @@ struct rail_load {
 	bool throttled;			/* bulk data was throttled on the rail
 					 * since the last measurement of
 					 * free_bps */
+	uint32_t lanes;			/* number of tx lanes that take bulk
+					 * data at present: rail.nbase, or more
+					 * while a rail pair uses extra lanes */
 };
 
 /*
@@ -230,7 +233,8 @@ struct rail_link {
 					 * opened, or not be opened again */
 	uint32_t away;			/* number of tx lanes that were retired
 					 * and not yet replaced by an open lane,
-					 * or whose first opening has failed */
+					 * or whose first opening has failed;
+					 * extra lanes are not counted */
 	uint64_t changes;
 	uint64_t lost_next_ns;		/* thread: time of the next attempt to
 					 * open the lanes of a lost rail */
@@ -293,6 +297,10 @@ struct rail {
 	struct rail_cache *cache;	/* array of the endpoint caches, one for
 					 * each lane number: [ntx] */
 	uint32_t ntx;
+	uint32_t nbase;			/* number of tx lanes for all traffic.
+					 * The others are the extra lanes
+					 * (conn/rail_width.h), which are open
+					 * only while they are needed */
 	struct rail_lane rx_lane;
 	enum rail_fence_rx_state fence_state; /* thread: state of the fence of
 					       * the rx lane */
@@ -320,6 +328,14 @@ struct rail {
 	struct rail_errors errors;
 	struct rail_probe probe;
 };
+
+/* Returns true if the tx lane takes new slices at present, provided that it is
+ * active. */
+static inline bool rail_lane_takes(const struct rail_lane *lane)
+{
+	return lane->index <
+	       __atomic_load_n(&lane->rail->load.lanes, __ATOMIC_RELAXED);
+}
 
 /* Returns the rail at index `index` of dp->rails. */
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index);

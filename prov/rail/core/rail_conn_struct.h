@@ -13,6 +13,7 @@
 #include "util/world.h"
 
 struct rail_cache_slot;
+struct rail_width;
 struct tei_rail_peer;
 
 #define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* time for which an
@@ -29,6 +30,10 @@ struct rail_conn {
 	struct tei_rail_peer *peer;
 	uint16_t remote;		/* remote rail: index into
 					 * peer->remotes */
+	struct rail_width *width;	/* width of the rail pair, which all
+					 * connections of the pair share; NULL
+					 * if the pair never has connections on
+					 * extra lanes */
 
 	/* guarded by the lock of the active lane */
 	uint32_t lane_gen, remote_serial; /* lane generation and

@@ -96,6 +96,9 @@ struct rail_dp_conf {
 	uint64_t info_flags;		/* flags of the calls of fi_getinfo */
 	uint16_t port;			/* port of the first rx lanes; 0 means
 					 * any port */
+	uint32_t lanes;			/* largest number of tx lanes of a rail,
+					 * with the extra lanes
+					 * (conn/rail_width.h) */
 	uint32_t next_port;		/* atomic: counter that selects the next
 					 * port of MOONRAIL_DATA_PORTS to try */
 	struct tei_mac_key auth;
@@ -211,6 +214,8 @@ struct rail_dp_tasks {
 	bool stirred;			/* tasks were submitted since the last
 					 * check of the progress thread */
 	uint64_t bulk_left;		/* bytes of bulk requests not yet cut */
+	struct tei_list wide;		/* rail pairs that use extra lanes
+					 * (rail_width.link) */
 	uint32_t nlive;			/* atomic: number of unfinished tasks of
 					 * all peers */
 	uint32_t nheld;			/* atomic: number of tasks that are
@@ -229,7 +234,8 @@ struct rail_dp_tasks {
 
 /*
  * The faults of rail pairs, and the times of the checks. dp->sched guards
- * faults and probe_seq; open_ns, nfaults, soon and reopened are atomic; the
+ * faults and probe_seq; open_ns, nfaults, soon, reopened and widened are
+ * atomic; the
  * others belong to the progress thread.
  */
 struct rail_dp_health {
@@ -243,6 +249,7 @@ struct rail_dp_health {
 					 * checks must run soon */
 	bool reopened;			/* a lane was reopened, and the progress
 					 * thread has not handled this yet */
+	bool widened;			/* extra lanes may have to be opened */
 	uint64_t checked_ns;		/* time of the last health check */
 	uint64_t silent_next_ns;	/* earliest time of the next call of
 					 * rail_renew_silent */

@@ -52,7 +52,8 @@ enum rail_lane_state {
  * Whether a tx lane is in use. A tx lane is opened only when a peer is contacted
  * over it for the first time, because its endpoint may occupy tens of megabytes.
  * The state belongs to a lane number of the rail, not to a slot, and never goes
- * back. (core/rail_use.c)
+ * back. Extra lanes do not use it: the width of a rail pair decides when they
+ * are opened (conn/rail_width.h). (core/rail_use.c)
  */
 enum rail_lane_use {
 	RAIL_LANE_UNUSED,	/* was never opened: no peer was contacted over
@@ -114,6 +115,8 @@ struct rail_lane_rate {
 	uint64_t busy_ns;		/* start of the current
 					 * measuring interval */
 	uint64_t served;		/* bytes completed since busy_ns */
+	uint64_t others;		/* bytes that the rail's other lanes had
+					 * completed at busy_ns */
 	bool whole;			/* the current interval began when the
 					 * lane was idle */
 	uint64_t served_ns;		/* time of the last completion */
@@ -236,6 +239,9 @@ struct rail_lane {
 	bool link_cut;			/* thread: the link of the rail went
 					 * down, and the lane's connections were
 					 * cut for this reason */
+	uint64_t spare_ns;		/* thread: extra lane only: time since
+					 * which the lane is not in use; 0 if it
+					 * is in use */
 	struct rail_lane_check check;
 	struct rail_closing closing;
 	struct rail_lane_load load;

@@ -50,7 +50,7 @@ struct rail_peer_routes {
 
 /*
  * The connections of the rail pairs. Guarded by dp->sched. A connection has the
- * index (rail * lanes_per_rail + lane) * remotes_cap + remote in "conns". Each
+ * index (rail * lanes + lane) * remotes_cap + remote in "conns". Each
  * rail_conn keeps its address until the peer is freed.
  */
 struct rail_peer_pairs {
@@ -62,6 +62,9 @@ struct rail_peer_pairs {
 	struct rail_conn **conns;
 	uint32_t rails; /* number of local rails for which "conns" has
 			 * entries */
+	uint32_t lanes; /* number of tx lanes of each rail for which "conns" has
+			 * entries: without extra lanes until a rail pair first
+			 * uses one */
 	uint16_t remotes_cap;
 	bool stuck;			/* a connection to the peer has not been
 					 * established in time */

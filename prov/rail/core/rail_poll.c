@@ -297,11 +297,11 @@ uint32_t rail_first_lane(const struct rail *rail)
 					       * from 1 on; 0 if it has none
 					       * yet */
 
-	if (rail->ntx < 2)
+	if (rail->nbase < 2)
 		return 0;
 	if (!number)
 		number = __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED);
-	return number % rail->ntx * RAIL_LANE_SLOTS;
+	return number % rail->nbase * RAIL_LANE_SLOTS;
 }
 
 void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
@@ -319,8 +319,9 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 		lanes = rail->ntx * RAIL_LANE_SLOTS;
 		for (j = 0; j < lanes; j++) {
 			lane = &rail->tx_lanes[(from + j) % lanes];
-			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
-			    RAIL_LANE_ACTIVE)
+			if (rail_lane_takes(lane) &&
+			    __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+				    RAIL_LANE_ACTIVE)
 				rail_lane_kick(lane, now);
 			else
 				unused |= rail_use_none(rail, lane->index);

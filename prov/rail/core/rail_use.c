@@ -31,7 +31,7 @@ static uint32_t use_of(const struct rail *rail, uint32_t index)
 
 bool rail_use_none(const struct rail *rail, uint32_t index)
 {
-	return use_of(rail, index) == RAIL_LANE_UNUSED;
+	return index < rail->nbase && use_of(rail, index) == RAIL_LANE_UNUSED;
 }
 
 bool rail_use_begun(const struct rail *rail, uint32_t index)
@@ -43,7 +43,7 @@ uint32_t rail_use_count(const struct rail *rail)
 {
 	uint32_t j, n = 0;
 
-	for (j = 0; j < rail->ntx; j++)
+	for (j = 0; j < rail->nbase; j++)
 		n += rail_use_begun(rail, j);
 	return n;
 }
@@ -107,13 +107,13 @@ static bool use_want_one(struct rail *rail)
 {
 	uint32_t from = rail_first_lane(rail) / RAIL_LANE_SLOTS, j;
 
-	for (j = 0; j < rail->ntx; j++)
+	for (j = 0; j < rail->nbase; j++)
 		if (use_of(rail, j) == RAIL_LANE_WANTED ||
 		    __atomic_load_n(&rail->next_tx[j].under_way,
 				    __ATOMIC_RELAXED))
 			return true;
-	for (j = 0; j < rail->ntx; j++)
-		if (rail_use_want(rail, (from + j) % rail->ntx))
+	for (j = 0; j < rail->nbase; j++)
+		if (rail_use_want(rail, (from + j) % rail->nbase))
 			return true;
 	return false;
 }

@@ -157,13 +157,39 @@ void rail_window_empty(struct rail_lane *lane)
 		window_stuck(lane, 0, 0);
 }
 
+/* Returns the number of bytes that the other lanes of the rail have completed
+ * since they were created. */
+static uint64_t window_others(const struct rail_lane *lane)
+{
+	const struct rail *rail = lane->rail;
+	const struct rail_lane_done *done;
+	uint64_t bytes = 0;
+	uint32_t j;
+
+	for (j = 0; rail->ntx > 1 && j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		if (rail->tx_lanes[j].index == lane->index)
+			continue;
+		done = &rail->tx_lanes[j].done;
+		bytes += __atomic_load_n(&done->tx_bytes, __ATOMIC_RELAXED) +
+			 __atomic_load_n(&done->rx_bytes, __ATOMIC_RELAXED);
+	}
+	return bytes;
+}
+
+/* Begins a measuring interval. */
+static void window_interval(struct rail_lane *lane, uint64_t now)
+{
+	lane->rate.served = 0;
+	lane->rate.others = window_others(lane);
+	lane->rate.busy_ns = now;
+}
+
 void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 		       uint64_t now)
 {
 	rail_window_empty(lane);
-	lane->rate.busy_ns = now;
+	window_interval(lane, now);
 	lane->rate.served_ns = now;
-	lane->rate.served = 0;
 	lane->rate.whole = true;
 	lane->rate.alone = slice;
 	lane->rate.alone_ns = now;
@@ -203,8 +229,9 @@ static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 }
 
 /*
- * Measures the service rate: the mean of completed bytes per busy time over
- * measuring intervals. An interval ends after 1 ms. It ends earlier if the lane
+ * Measures the service rate of the rail: the mean, over the measuring intervals
+ * of its lanes, of the bytes that all lanes of the rail complete in an
+ * interval. An interval ends after 1 ms. It ends earlier if the lane
  * has become idle and enough is known: in the first interval since the lane
  * became busy, at least WINDOW_WHOLE bytes must have completed; in a later
  * interval, a rate must be known already.
@@ -223,8 +250,7 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 		/* The last completion is so long ago that all posted slices
 		 * were stuck. The time since then is not busy time: begin a new
 		 * interval. */
-		lane->rate.served = 0;
-		lane->rate.busy_ns = now;
+		window_interval(lane, now);
 		lane->rate.whole = false;
 		return;
 	}
@@ -232,12 +258,14 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	    (!ns || lane->inflight ||
 	     (lane->rate.whole ? lane->rate.served < WINDOW_WHOLE : !old)))
 		return;
-	rate = window_mean(old, lane->rate.served, ns);
+	rate = window_mean(old,
+			   lane->rate.served + window_others(lane) -
+				   lane->rate.others,
+			   ns);
 	__atomic_store_n(&rail->load.rate_bps, rate, __ATOMIC_RELAXED);
 	if (rail->nic.wire)
 		window_free(rail, rate);
-	lane->rate.served = 0;
-	lane->rate.busy_ns = now;
+	window_interval(lane, now);
 	lane->rate.whole = false;
 	window_set(rail, rate);
 	window_count_stuck(lane, now);

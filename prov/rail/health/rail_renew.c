@@ -13,6 +13,7 @@
 #include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
@@ -85,10 +86,10 @@ static uint64_t renew_drain(const struct rail_lane *lane)
 	return lane->rail->dp->settings->failure.fence_ms * TEI_NS_PER_MS / 2;
 }
 
-/* Retires the lane, so that new work goes to its sibling. The lane is closed as
- * soon as nothing is posted on it, at the latest after drain_ns. */
-static void renew_retire(struct rail_lane *lane, uint64_t drain_ns,
-			 const char *why)
+/* Makes the lane take no new work. The lane is closed as soon as nothing is
+ * posted on it, at the latest after drain_ns. If the sibling lane is open, it
+ * is closed at once. */
+static void renew_leave(struct rail_lane *lane, uint64_t drain_ns)
 {
 	struct rail_lane *next = renew_sibling(lane);
 
@@ -98,14 +99,23 @@ static void renew_retire(struct rail_lane *lane, uint64_t drain_ns,
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
 	lane->drained_ns = tei_now_ns() + drain_ns;
 	tei_mutex_unlock(&lane->lock);
-	__atomic_fetch_add(&lane->rail->link.away, 1, __ATOMIC_RELAXED);
 	tei_mutex_lock(&next->lock);
 	/* the sibling gets the next higher generation when it is opened, so
 	 * that the two slots never have the same one */
 	if (next->gen < lane->gen)
 		__atomic_store_n(&next->gen, lane->gen, __ATOMIC_RELEASE);
 	tei_mutex_unlock(&next->lock);
-	rail_reopen_start(next);
+}
+
+/* Retires the lane, so that new work goes to its sibling. The lane is closed as
+ * soon as nothing is posted on it, at the latest after drain_ns. */
+static void renew_retire(struct rail_lane *lane, uint64_t drain_ns,
+			 const char *why)
+{
+	renew_leave(lane, drain_ns);
+	if (!rail_width_extra(lane))
+		__atomic_fetch_add(&lane->rail->link.away, 1, __ATOMIC_RELAXED);
+	rail_reopen_start(renew_sibling(lane));
 	TEI_INFO("rail", "%s: tx lane retired: %s", lane->rail->name, why);
 }
 
@@ -449,7 +459,7 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 	peer->renew.silent_next_ns = now + RAIL_RENEW_SILENT_LOOK_NS;
 	from = tei_now_ns();
 	for (i = 0; i < rail_count(dp); i++)
-		for (j = 0; j < dp->settings->lanes.per_rail; j++)
+		for (j = 0; j < rail_at(dp, i)->ntx; j++)
 			renew_silent_lane(peer, rail_at(dp, i), j, now);
 	/* Examining a thousand connections takes milliseconds, so the next
 	 * check waits for a multiple of the time that this one took. */
@@ -472,9 +482,42 @@ static void renew_degraded(struct rail_lane *lane)
 			     "closed");
 }
 
+/* Returns true if the lane takes bulk data or has connections. */
+static bool renew_in_use(const struct rail_lane *lane)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	bool used = rail_lane_takes(lane);
+
+	if (used)
+		return true;
+	rail_sched_enter(dp);
+	used = rail_cache_of(lane)->held.count != 0;
+	rail_sched_leave(dp);
+	return used || rail_cache_closes(lane);
+}
+
+/* Closes an extra lane that has not been in use for RAIL_WIDTH_SPARE_NS.
+ * Returns the time of the next check, or 0. */
+static uint64_t renew_spare(struct rail_lane *lane, uint64_t now)
+{
+	if (!rail_width_extra(lane))
+		return 0;
+	if (renew_in_use(lane)) {
+		lane->spare_ns = 0;
+		return 0;
+	}
+	if (!lane->spare_ns)
+		lane->spare_ns = now;
+	if (now < lane->spare_ns + RAIL_WIDTH_SPARE_NS)
+		return lane->spare_ns + RAIL_WIDTH_SPARE_NS;
+	lane->spare_ns = 0;
+	renew_leave(lane, renew_drain(lane));
+	return 0;
+}
+
 uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now)
 {
-	uint64_t next = 0;
+	uint64_t next = 0, due;
 	struct rail_lane *lane;
 	struct rail *rail;
 	uint32_t i, j;
@@ -485,8 +528,12 @@ uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now)
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->tx_lanes[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
-			    RAIL_LANE_ACTIVE)
+			    RAIL_LANE_ACTIVE) {
 				renew_degraded(lane);
+				due = renew_spare(lane, now);
+				if (due && (!next || due < next))
+					next = due;
+			}
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 				    RAIL_LANE_RETIRING ||
 			    renew_collect(lane) || rail_closing_under_way(lane))
@@ -503,18 +550,32 @@ uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
-void rail_renew_reopen(struct rail *rail)
+/* Opens those of the lanes with the numbers first to end - 1 that are in use
+ * and have no active slot. */
+static void renew_open(struct rail *rail, uint32_t first, uint32_t end)
 {
 	struct rail_lane *lane;
 	uint32_t j;
 
-	for (j = 0; j < rail->ntx; j++) {
+	for (j = first; j < end; j++) {
 		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
-		if (rail_use_begun(rail, j) &&
+		if ((j >= rail->nbase || rail_use_begun(rail, j)) &&
 		    lane[0].state != RAIL_LANE_ACTIVE &&
 		    lane[1].state != RAIL_LANE_ACTIVE)
 			rail_reopen_start(lane[0].state == RAIL_LANE_CLOSED
 						  ? lane
 						  : &lane[1]);
 	}
+}
+
+void rail_renew_reopen(struct rail *rail)
+{
+	renew_open(rail, 0, rail->nbase);
+	rail_renew_widen(rail);
+}
+
+void rail_renew_widen(struct rail *rail)
+{
+	renew_open(rail, rail->nbase,
+		   __atomic_load_n(&rail->load.lanes, __ATOMIC_RELAXED));
 }

@@ -50,4 +50,8 @@ uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now);
 /* Tries again to open those tx lanes of the rail that could not be opened. */
 void rail_renew_reopen(struct rail *rail);
 
+/* Starts to open the extra lanes that are in use (rail_load.lanes) and have no
+ * endpoint. Progress thread. */
+void rail_renew_widen(struct rail *rail);
+
 #endif /* TEI_PROV_RAIL_HEALTH_RAIL_RENEW_H */

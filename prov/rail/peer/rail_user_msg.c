@@ -199,8 +199,9 @@ static void user_poll_initiating(struct rail *rail, bool work)
 		if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&lane->receives, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
-		    (work && __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
-				     RAIL_LANE_ACTIVE))
+		    (work && rail_lane_takes(lane) &&
+		     __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
+			     RAIL_LANE_ACTIVE))
 			rail_lane_run(lane);
 	}
 }

@@ -9,7 +9,9 @@
 
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_failure.h"
 #include "prov/rail/core/rail_lane.h"
@@ -228,6 +230,7 @@ void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *s,
 
 	s->peer->tasks.posted--;
 	rail_conn_put(s);
+	rail_width_served(s->conn->width, s, now);
 	s->peer->alive_ns = now;
 	s->peer->tasks.moved_ns = now;
 	s->peer->tasks.served_ns[s->lane->rail->index] = now;

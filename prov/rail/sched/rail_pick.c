@@ -14,6 +14,7 @@
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_key.h"
 #include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
@@ -198,13 +199,21 @@ static struct rail_slice *pick_first_retry(const struct tei_rail_peer *peer,
 	return NULL;
 }
 
-/* Fills heads. Examines each queue of the peer once. */
+/* Fills heads. Examines each queue of the peer once. An extra lane takes only
+ * bulk data. */
 static void pick_heads(const struct tei_rail_peer *peer,
-		       const struct rail *rail, struct pick_heads *heads,
+		       const struct rail_lane *lane, struct pick_heads *heads,
 		       uint32_t *visited) TEI_REQUIRES(rail_sched_held)
 {
+	const struct rail *rail = lane->rail;
+	bool extra = rail_width_extra(lane);
+
 	heads->retry = pick_first_retry(peer, rail, visited, &heads->rotate);
-	heads->small = pick_first(&peer->tasks.small, rail, peer, visited);
+	if (extra && heads->retry && !heads->retry->bulk)
+		heads->retry = NULL;
+	heads->small = extra ? NULL
+			     : pick_first(&peer->tasks.small, rail, peer,
+					  visited);
 	heads->bulk = pick_first(&peer->tasks.queue, rail, peer, visited);
 	heads->bulk_waits = heads->retry || !tei_list_empty(&peer->tasks.queue);
 }
@@ -272,7 +281,7 @@ static bool pick_conn(struct rail_lane *lane, struct tei_rail_peer *peer,
 	    !pick->remote->addr.len)
 		return false;
 	pick->conn = rail_conn_get(peer, lane, pick->remote_idx);
-	return pick->conn != NULL;
+	return pick->conn && rail_width_covers(pick->conn, lane);
 }
 
 /* Returns true if the health of the rail pair and the state of the connection
@@ -284,7 +293,8 @@ static bool pick_conn_works(const struct rail_lane *lane,
 	const struct rail_conn *p = pick->conn;
 
 	if (!tei_list_empty(&p->peer->faults) &&
-	    !rail_health_open(p->peer, lane->rail, pick->remote_idx, p->bytes))
+	    !rail_health_open(p->peer, lane->rail, pick->remote_idx,
+			      p->width ? p->width->bytes : p->bytes))
 		return false;
 	if (!p->blocked_ns)
 		return true;
@@ -539,7 +549,7 @@ bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
 	pick->visited = 0;
 	if (rail_fence_failed(&peer->fence) || peer->state != RAIL_PEER_READY)
 		return false;
-	pick_heads(peer, lane->rail, &heads, &pick->visited);
+	pick_heads(peer, lane, &heads, &pick->visited);
 	pick->bulk_waits = heads.bulk_waits;
 	if (pick_conn(lane, peer, &heads, now, pick)) {
 		pick_limits(lane, pick->conn, &heads, bytes, &may);

@@ -13,7 +13,9 @@
 
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_op.h"
@@ -74,6 +76,7 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
 	(void)dp;
 	peer->tasks.posted--;
 	rail_conn_put(s);
+	rail_width_failed(s->conn->width);
 	s->last_err = err;
 	tei_list_add_tail(&peer->tasks.awaiting_fence, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||

@@ -313,7 +313,7 @@ void tei_rail_progress(struct tei_rail_dp *dp)
 			lane = &rail->tx_lanes[(first + j) % lanes];
 			if (!__atomic_load_n(&lane->inflight,
 					     __ATOMIC_RELAXED) &&
-			    (!work ||
+			    (!work || !rail_lane_takes(lane) ||
 			     __atomic_load_n(&lane->state, __ATOMIC_RELAXED) !=
 				     RAIL_LANE_ACTIVE))
 				continue;

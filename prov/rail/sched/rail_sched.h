@@ -139,8 +139,10 @@ bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
  * other connections leave these free. The rest is a reserve, so that a stopped
  * peer cannot block other peers. Small requests may use half of this reserve.
  * However small the window is, a connection may always have one slice, or two
- * bulk slices of half the length, if the lane's depth allows it. bytes: bytes
- * posted on the rail or just cut.
+ * bulk slices of half the length, if the lane's depth allows it. The
+ * connections of a rail pair divide the pair's part of the window for bulk data
+ * equally; those on extra lanes take nothing while small requests are active.
+ * bytes: bytes posted on the rail or just cut.
  */
 bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *conn,
 		     uint64_t bytes, bool bulk)

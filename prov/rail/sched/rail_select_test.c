@@ -70,11 +70,13 @@ static struct select_rig *select_begin(uint32_t nnear)
 	rig->peer.pairs.conns = rig->conns;
 	rig->peer.nremotes = rig->peer.pairs.remotes_cap = SELECT_RAILS;
 	rig->peer.pairs.rails = SELECT_RAILS;
+	rig->peer.pairs.lanes = 1;
 	rig->key->nparts = SELECT_RAILS;
 	for (i = 0; i < SELECT_RAILS; i++) {
 		rig->rail[i].dp = &rig->dp;
 		rig->rail[i].index = (uint16_t)i;
 		rig->rail[i].nic.prefix = 24;
+		rig->rail[i].nbase = 1;
 		select_address(&rig->rail[i].nic.own, (uint8_t)(1 + i));
 		rig->dp.rails[i] = &rig->rail[i];
 		rail_lane_init(&rig->lane[i], &rig->rail[i], false, 0);

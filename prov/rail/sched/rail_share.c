@@ -3,6 +3,7 @@
  * length of a slice, the limit of bulk data while small requests are active,
  * and the division of the last bytes of a task among the rails. */
 #include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
@@ -92,6 +93,23 @@ static uint64_t share_conn_throttled(const struct rail *rail,
 	return most > SHARE_PAGE ? most : SHARE_PAGE;
 }
 
+/* Returns the limit of the bulk data that a connection may hold. The
+ * connections of one rail pair divide the limit of the pair equally. held:
+ * bytes that are posted on the rail; window: window of the rail. */
+static uint64_t share_bulk(const struct rail *rail, const struct rail_conn *p,
+			   uint64_t held, uint64_t window)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_width *w = p->width;
+	bool wide = w && w->ctl.n > rail->nbase;
+	uint64_t own = wide ? w->bytes : p->bytes;
+	uint64_t others = held > own ? held - own : 0;
+
+	if (others >= window)
+		return 0;
+	return (window - others) / 4 * 3 / (wide ? w->ctl.n : 1);
+}
+
 bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *p,
 		     uint64_t bytes, bool bulk)
 {
@@ -100,6 +118,8 @@ bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *p,
 	uint64_t others = bytes > p->bytes ? bytes - p->bytes : 0;
 	uint64_t window = rail_window(lane->rail);
 
+	if (bulk && rail_width_extra(lane) && share_throttled(lane->rail))
+		return false;
 	if (!p->bytes)
 		return true;
 	if (p->room && p->inflight >= p->room)
@@ -111,8 +131,8 @@ bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *p,
 		return true;
 	if (bytes >= window || others >= window)
 		return false;
-	return p->bytes <
-	       (bulk ? (window - others) / 4 * 3 : (window - others) / 8 * 7);
+	return p->bytes < (bulk ? share_bulk(lane->rail, p, bytes, window)
+				: (window - others) / 8 * 7);
 }
 
 /* Returns the usual length of a slice: what the rail moves in 250 µs, which is
