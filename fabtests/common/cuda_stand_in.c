@@ -5,9 +5,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -16,13 +18,14 @@ enum {
 	OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3,
 	INVALID_DEVICE = 101, INVALID_CONTEXT = 201, ALREADY_REGISTERED = 712,
 	NOT_REGISTERED = 713, INVALID_HANDLE = 400, NOT_READY = 600,
+	NOT_SUPPORTED = 801,
 	CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
 };
 
 #define DEVICES 2
 /* maximum number of contexts on the stack of a thread */
 #define DEPTH	16
-#define MEMORIES 80
+#define MEMORIES 160
 #define PINS	64
 #define CAPTURE_RELAXED 2
 #define CTX_SYNC_MEMOPS 0x80u
@@ -62,6 +65,11 @@ struct memory {
 					 * bytes */
 	size_t size;
 	struct context *context;
+	int device;
+	unsigned int opened;		/* number of times that the memory of
+					 * another process was opened; 0: the
+					 * memory belongs to this process */
+	ino_t inode;
 	int fd;				/* memfd behind both mappings */
 	/* true: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set */
 	bool sync_calls;
@@ -77,7 +85,7 @@ static struct job *jobs, **jobs_end = &jobs;
 static uint64_t asked, done;		/* numbers of the last queued job and of
 					 * the last job that is done */
 static struct object *objects;
-static unsigned int nobjects, npins, ncopies;
+static unsigned int nobjects, npins, ncopies, nopened;
 static struct context primary[DEVICES];
 static unsigned int primary_uses[DEVICES], nprimary;
 static char fail_call[64];
@@ -172,38 +180,75 @@ static void *memory_bytes(uint64_t addr, size_t len)
 	return m->alias + (addr - m->base);
 }
 
-static int memory_make(struct memory *m, size_t size)
+/* Maps the memory in the file fd, which the memory owns then. */
+static int memory_map(struct memory *m, int fd, size_t size)
 {
-	int fd = memfd_create("gpu", MFD_CLOEXEC);
 	void *base, *alias;
+	struct stat st;
 
-	if (fd < 0 || ftruncate(fd, (off_t)size))
+	if (fstat(fd, &st)) {
+		close(fd);
 		return OUT_OF_MEMORY;
+	}
 	base = mmap(NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
 	alias = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED || alias == MAP_FAILED) {
 		close(fd);
 		return OUT_OF_MEMORY;
 	}
-	*m = (struct memory){ (uintptr_t)base, alias, size, current(), fd,
-			      false };
+	*m = (struct memory){ .base = (uintptr_t)base, .alias = alias,
+			      .size = size, .context = current(),
+			      .device = current()->device,
+			      .inode = st.st_ino, .fd = fd };
 	return OK;
+}
+
+static int memory_make(struct memory *m, size_t size)
+{
+	int fd = memfd_create("gpu", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return OUT_OF_MEMORY;
+	if (ftruncate(fd, (off_t)size)) {
+		close(fd);
+		return OUT_OF_MEMORY;
+	}
+	return memory_map(m, fd, size);
+}
+
+static void memory_unmap(struct memory *m)
+{
+	munmap((void *)(uintptr_t)m->base, m->size);
+	munmap(m->alias, m->size);
+	close(m->fd);
+	m->base = 0;
+}
+
+/* Returns an unused element of memories, or NULL. */
+static struct memory *memory_room(void)
+{
+	int i;
+
+	for (i = 0; i < MEMORIES; i++)
+		if (!memories[i].base)
+			return &memories[i];
+	return NULL;
 }
 
 EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size);
 EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size)
 {
-	int ret = enter_unsafe("cuMemAlloc"), i;
+	int ret = enter_unsafe("cuMemAlloc");
+	struct memory *m;
 
 	if (ret)
 		return ret;
-	for (i = 0; i < MEMORIES && memories[i].base; i++)
-		;
-	if (i == MEMORIES || !size)
+	m = memory_room();
+	if (!m || !size)
 		return leave(OUT_OF_MEMORY);
-	ret = memory_make(&memories[i], size);
+	ret = memory_make(m, size);
 	if (!ret)
-		*addr = memories[i].base;
+		*addr = m->base;
 	return leave(ret);
 }
 
@@ -216,17 +261,168 @@ EXPORT int cuMemFree_v2(uint64_t addr)
 	if (ret)
 		return ret;
 	m = memory_at(addr);
-	if (!m || m->base != addr)
+	if (!m || m->base != addr || m->opened)
 		return leave(INVALID_VALUE);
 	/* Memory of a primary context is freed only while a context is current.
 	 * The memory of a destroyed context is freed at any time. */
 	if (!m->context->gone && !current() && m->context->strict)
 		return leave(INVALID_CONTEXT);
-	munmap((void *)(uintptr_t)m->base, m->size);
-	munmap(m->alias, m->size);
-	close(m->fd);
-	m->base = 0;
+	memory_unmap(m);
 	return leave(OK);
+}
+
+/* --- memory of other processes -------------------------------------------- */
+
+/* The handle of memory for other processes. It is passed by value, as in the
+ * real driver. */
+struct ipc_handle {
+	union {
+		char bytes[64];
+		struct {
+			int32_t pid, fd, device;
+			uint64_t inode, size;
+		} name;
+	};
+};
+
+/* Returns true if the environment variable that refuses CUDA IPC has that
+ * value. */
+static bool ipc_refused(const char *where)
+{
+	const char *value = getenv("CUDA_STAND_IN_NO_IPC");
+
+	return value && !strcmp(value, where);
+}
+
+EXPORT int cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t addr);
+EXPORT int cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t addr)
+{
+	int ret = enter("cuIpcGetMemHandle", true);
+	const struct memory *m;
+
+	if (ret)
+		return ret;
+	m = memory_at(addr);
+	if (!m || m->base != addr || m->opened)
+		return leave(INVALID_VALUE);
+	if (ipc_refused("export"))
+		return leave(NOT_SUPPORTED);
+	memset(handle, 0, sizeof(*handle));
+	handle->name.pid = getpid();
+	handle->name.fd = m->fd;
+	handle->name.device = m->device;
+	handle->name.inode = m->inode;
+	handle->name.size = m->size;
+	return leave(OK);
+}
+
+/* Opens the file that the handle names. Returns -1 if it is not the memory of
+ * another process, or no longer. */
+static int ipc_file(const struct ipc_handle *handle)
+{
+	char path[64];
+	struct stat st;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->name.pid,
+		 handle->name.fd);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return -1;
+	if (!fstat(fd, &st) && st.st_ino == handle->name.inode &&
+	    (uint64_t)st.st_size == handle->name.size)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Returns the memory that was already opened with this handle in the current
+ * context, or NULL. */
+static struct memory *ipc_opened(const struct ipc_handle *handle)
+{
+	int i;
+
+	for (i = 0; i < MEMORIES; i++)
+		if (memories[i].base && memories[i].opened &&
+		    memories[i].inode == handle->name.inode &&
+		    memories[i].context == current())
+			return &memories[i];
+	return NULL;
+}
+
+static int ipc_open(const struct ipc_handle *handle, struct memory **out)
+{
+	int fd, ret;
+
+	*out = ipc_opened(handle);
+	if (!*out) {
+		*out = memory_room();
+		if (!*out)
+			return OUT_OF_MEMORY;
+		fd = ipc_file(handle);
+		if (fd < 0)
+			return INVALID_VALUE;
+		ret = memory_map(*out, fd, handle->name.size);
+		if (ret)
+			return ret;
+		(*out)->device = handle->name.device;
+	}
+	(*out)->opened++;
+	nopened++;
+	return OK;
+}
+
+EXPORT int cuIpcOpenMemHandle_v2(uint64_t *addr, struct ipc_handle handle,
+				 unsigned int flags);
+EXPORT int cuIpcOpenMemHandle_v2(uint64_t *addr, struct ipc_handle handle,
+				 unsigned int flags)
+{
+	int ret = enter_unsafe("cuIpcOpenMemHandle");
+	struct memory *m;
+
+	if (ret)
+		return ret;
+	if (flags != 1)
+		return leave(INVALID_VALUE);
+	if (ipc_refused("open"))
+		return leave(NOT_SUPPORTED);
+	if (handle.name.pid == getpid())
+		return leave(INVALID_CONTEXT);
+	ret = ipc_open(&handle, &m);
+	if (!ret)
+		*addr = m->base;
+	return leave(ret);
+}
+
+EXPORT int cuIpcCloseMemHandle(uint64_t addr);
+EXPORT int cuIpcCloseMemHandle(uint64_t addr)
+{
+	int ret = enter_unsafe("cuIpcCloseMemHandle");
+	struct memory *m;
+
+	if (ret)
+		return ret;
+	m = memory_at(addr);
+	if (!m || m->base != addr || !m->opened || m->context != current())
+		return leave(INVALID_VALUE);
+	nopened--;
+	if (!--m->opened)
+		memory_unmap(m);
+	return leave(OK);
+}
+
+/* Unmaps what was opened in a context that is destroyed. The lock is held. */
+static void ipc_context_gone(const struct context *context)
+{
+	int i;
+
+	for (i = 0; i < MEMORIES; i++) {
+		if (!memories[i].base || !memories[i].opened ||
+		    memories[i].context != context)
+			continue;
+		nopened -= memories[i].opened;
+		memory_unmap(&memories[i]);
+	}
 }
 
 EXPORT int cuMemsetD8_v2(uint64_t addr, unsigned char value, size_t len);
@@ -264,7 +460,7 @@ static void pointer_attribute(int what, void *out, const struct memory *m)
 		*(unsigned char *)out = 0;
 		break;
 	case 9:
-		*(int *)out = m ? m->context->device : -2;
+		*(int *)out = m ? m->device : -2;
 		break;
 	case 11:
 		*(uint64_t *)out = m ? m->base : 0;
@@ -416,6 +612,20 @@ EXPORT int cuDeviceGet(int *device, int ordinal)
 	return leave(OK);
 }
 
+EXPORT int cuDeviceGetUuid(char *uuid, int device);
+EXPORT int cuDeviceGetUuid(char *uuid, int device)
+{
+	int ret = enter("cuDeviceGetUuid", false);
+
+	if (ret)
+		return ret;
+	if (device < 0 || device >= DEVICES)
+		return leave(INVALID_DEVICE);
+	memcpy(uuid, "stand-in device", 16);
+	uuid[15] = (char)('0' + device);
+	return leave(OK);
+}
+
 EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
 				      int *active);
 EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
@@ -506,6 +716,7 @@ EXPORT int cuCtxDestroy_v2(void *context)
 		return ret;
 	((struct context *)context)->gone = true;
 	object_free(NULL, context);
+	ipc_context_gone(context);
 	return leave(OK);
 }
 
@@ -841,7 +1052,7 @@ EXPORT unsigned int stand_in_left(void)
 	unsigned int n;
 
 	pthread_mutex_lock(&lock);
-	n = nobjects + npins + depth + nprimary;
+	n = nobjects + npins + depth + nprimary + nopened;
 	pthread_mutex_unlock(&lock);
 	return n;
 }

@@ -12,6 +12,10 @@
  * order and some time after each copy was requested. Like the real driver, the
  * stand-in refuses a call in the wrong context, a stream or event of another
  * context, and memory that does not exist.
+ *
+ * Another process can open GPU memory with a handle of CUDA IPC. The environment
+ * variable CUDA_STAND_IN_NO_IPC refuses that: with the value "export", at the
+ * process that has the memory, with "open" at the process that opens it.
  */
 
 #include <stdbool.h>
@@ -48,8 +52,9 @@ struct cuda_stand_in {
 	 * 0. */
 	void (*hold)(int on);
 	/* Returns the sum of all streams, events, pinned ranges, retained
-	 * primary contexts and contexts on the calling thread's stack. The sum
-	 * is 0 if the library has released all of them. */
+	 * primary contexts, opened handles of other processes and contexts on
+	 * the calling thread's stack. The sum is 0 if the library has released
+	 * all of them. */
 	unsigned int (*left)(void);
 	/* Returns the number of copies done so far. */
 	unsigned int (*copies)(void);
