@@ -90,6 +90,43 @@ int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 			struct tei_err *err);
 
+/* Memory for other processes of this host (CUDA IPC). The struct is passed to
+ * them as it is. */
+struct tei_cuda_handle {
+	char bytes[64];		/* CUipcMemHandle of the allocation */
+};
+struct tei_cuda_ipc {
+	struct tei_cuda_handle handle;
+	unsigned char uuid[16]; /* UUID of the GPU */
+	uint64_t offset;	/* start of the range in the allocation, bytes */
+};
+
+/*
+ * Needs a pushed context. Gets a handle with which other processes open the
+ * memory [addr, addr + len). Returns TEI_ERR_INVALID if the range is not within
+ * one allocation, TEI_ERR_UNSUPPORTED if the library has no CUDA IPC, or the
+ * error of the driver, which refuses memory from cuMemMap and memory pools.
+ */
+int tei_cuda_ipc_export(struct tei_cuda *cuda, uint64_t addr, uint64_t len,
+			struct tei_cuda_ipc *out, struct tei_err *err);
+/*
+ * Needs a pushed context. Maps the allocation of another process. *opened gets
+ * its address; the range of len bytes begins from->offset bytes after it.
+ * Returns TEI_ERR_INVALID if the allocation does not contain the range. The
+ * caller unmaps the memory with tei_cuda_ipc_close in the same context.
+ */
+int tei_cuda_ipc_open(struct tei_cuda *cuda, const struct tei_cuda_ipc *from,
+		      uint64_t len, uint64_t *opened, struct tei_err *err);
+void tei_cuda_ipc_close(struct tei_cuda *cuda, uint64_t opened);
+/*
+ * Retains the primary context of the GPU that holds the memory. Returns
+ * TEI_ERR_NO_DEVICE if this process does not see this GPU. The caller releases
+ * the context with tei_cuda_release.
+ */
+int tei_cuda_retain(struct tei_cuda *cuda, const struct tei_cuda_ipc *of,
+		    int *device, void **context, struct tei_err *err);
+void tei_cuda_release(struct tei_cuda *cuda, int device);
+
 /* Returns true if err shows that tei_cuda_push failed because the context no
  * longer exists. All work queued in that context has then ended. */
 bool tei_cuda_gone(const struct tei_err *err);

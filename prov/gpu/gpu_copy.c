@@ -24,6 +24,7 @@
 #define GPU_NAP_NS  (50 * TEI_NS_PER_US)
 #define GPU_NAPS    100u		  /* number of short sleeps */
 #define GPU_REST_NS (500 * TEI_NS_PER_US) /* length of the later sleeps */
+#define GPU_SWEEP_NS TEI_NS_PER_SEC	  /* time between two sweeps */
 
 /* --- completion ---------------------------------------------------------- */
 
@@ -144,9 +145,56 @@ static int copy_queue(struct tei_gpu *ctx, struct gpu_context *c,
 	return ret ? ret : marked;
 }
 
+/* Releases the claim of a copy that the GPU has completed. */
+static void copy_leave(const struct gpu_copy *copy)
+{
+	if (copy->guard)
+		copy->guard->leave(copy->guard, copy->claim);
+}
+
+/* Queues the rest of an operation again, from the copy that its guard has
+ * refused for now. Fails the operation if the guard has refused it for
+ * slice_timeout_s. */
+static void copy_put_back(struct tei_gpu *ctx, struct gpu_context *c,
+			  struct tei_gpu_op *op, uint64_t len,
+			  const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	uint64_t now = tei_now_ns();
+
+	op->next -= len;
+	if (!op->code && !op->queued) {
+		op->queued = true;
+		tei_list_add_tail(&c->queue, &op->node);
+	}
+	if (!op->refused_ns)
+		op->refused_ns = now;
+	else if (now - op->refused_ns > ctx->stall_ns)
+		op_fail(ctx, op, err);
+}
+
+/* Handles a copy that the guard of its operation has refused. Returns true if
+ * further copies may start. */
+static bool copy_refused(struct tei_gpu *ctx, struct gpu_context *c,
+			 const struct gpu_copy *copy, const struct tei_err *err)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_gpu_op *op = copy->op;
+	bool again = err->code == TEI_ERR_TOO_MANY;
+
+	op->running--;
+	if (again)
+		copy_put_back(ctx, c, op, copy->len, err);
+	else
+		op_fail(ctx, op, err);
+	if (op->code || !op->queued)
+		op_step(ctx, op);
+	return !again;
+}
+
 /*
  * Starts the next copy of the operation at the head of the queue. The context
- * is pushed. Returns false if there is no operation or too much is in flight.
+ * is pushed. Returns false if there is no operation, too much is in flight, or
+ * a guard has refused a copy for now.
  */
 static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
@@ -154,7 +202,8 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	struct tei_gpu_op *op;
 	struct gpu_copy copy;
 	struct tei_err err;
-	int ret;
+	uint64_t at;
+	int ret = 0;
 
 	if (tei_list_empty(&c->queue) || c->count == GPU_DEPTH ||
 	    c->bytes >= GPU_BEGUN_MAX)
@@ -163,9 +212,11 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	/* One copy of the operation is started here. If more copies remain, the
 	 * operation is queued again below. */
 	tei_list_del(&op->node);
+	at = op->next;
 	copy = (struct gpu_copy){
-		.op = op, .dst = op->dst + op->next, .src = op->src + op->next,
-		.len = op->length - op->next, .begun_ns = tei_now_ns(),
+		.op = op, .guard = op->guard, .dst = op->dst + at,
+		.src = op->src + at, .len = op->length - at,
+		.begun_ns = tei_now_ns(),
 	};
 	if (copy.len > GPU_PIECE)
 		copy.len = GPU_PIECE;
@@ -175,8 +226,17 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	if (op->queued)
 		tei_list_add_tail(&c->queue, &op->node);
 	tei_mutex_unlock(&ctx->lock);
+	if (copy.guard)
+		ret = copy.guard->enter(copy.guard, op, at, copy.len,
+					&copy.claim, &err);
+	if (ret) {
+		err.code = ret;
+		tei_mutex_lock(&ctx->lock);
+		return copy_refused(ctx, c, &copy, &err);
+	}
 	ret = copy_queue(ctx, c, &copy, &err);
 	tei_mutex_lock(&ctx->lock);
+	op->refused_ns = 0;
 	/* a failed copy stays in the ring until the stream has passed it */
 	c->ring[(c->first + c->count++) % GPU_DEPTH] = copy;
 	c->bytes += copy.len;
@@ -199,6 +259,7 @@ static void copy_end(struct tei_gpu *ctx, struct gpu_context *c,
 	c->count--;
 	c->bytes -= copy.len;
 	c->ended_ns = tei_now_ns();
+	copy_leave(&copy);
 	if (!op) {
 		if (!--ctx->given_up)
 			pthread_cond_broadcast(&ctx->ended);
@@ -421,9 +482,24 @@ static void copy_rest(struct tei_gpu *ctx, uint32_t rounds)
 	}
 }
 
+/* Calls the sweep function if GPU_SWEEP_NS have passed since *last. */
+static void copy_sweep(struct tei_gpu *ctx, uint64_t *last)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint64_t now = tei_now_ns();
+
+	if (!ctx->sweep || now - *last < GPU_SWEEP_NS || ctx->stopping)
+		return;
+	*last = now;
+	tei_mutex_unlock(&ctx->lock);
+	ctx->sweep(ctx->sweep_arg);
+	tei_mutex_lock(&ctx->lock);
+}
+
 void *gpu_main(void *arg)
 {
 	struct tei_gpu *ctx = arg;
+	uint64_t swept = tei_now_ns();
 	uint32_t rounds = 0, i;
 	bool any;
 
@@ -433,6 +509,7 @@ void *gpu_main(void *arg)
 		for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 			any |= copy_turn(ctx, &ctx->contexts[i]);
 		any |= copy_notify_all(ctx);
+		copy_sweep(ctx, &swept);
 		rounds = any ? 0 : rounds + 1;
 		if (!any && !(ctx->stopping && tei_list_empty(&ctx->live)))
 			copy_rest(ctx, rounds);

@@ -27,17 +27,26 @@ static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 	struct gpu_mem *m;
 	uint32_t i;
 
-	/* memory stays pinned while an abandoned copy may access it */
+	/* memory stays pinned or mapped while an abandoned copy may access
+	 * it */
 	tei_range_foreach (m, i, &ctx->mem, struct gpu_mem, range) {
-		if (m->pinned && tei_gpu_mem_idle(ctx, m->range.base,
-						  m->range.end - m->range.base))
+		if (!tei_gpu_mem_idle(ctx, m->range.base,
+				      m->range.end - m->range.base))
+			continue;
+		if (m->pinned)
 			gpu_mem_unpin(ctx, m);
-		free(m);
+		if (m->peer)
+			gpu_peer_unmap(ctx, m);
 	}
-	tei_range_fini(&ctx->mem);
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		if (ctx->contexts[i].memories)
 			gpu_context_close(ctx, &ctx->contexts[i]);
+	tei_range_foreach (m, i, &ctx->mem, struct gpu_mem, range) {
+		if (m->peer)
+			gpu_peer_release(ctx, m);
+		free(m);
+	}
+	tei_range_fini(&ctx->mem);
 	gpu_alloc_free_all(ctx);
 	tei_cuda_close(ctx->cuda);
 	pthread_cond_destroy(&ctx->work);
@@ -134,7 +143,7 @@ static int gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	op->context = dst->context ? dst->context : src->context;
 	op->err = NULL;
 	op->queued_ns = tei_now_ns();
-	op->next = op->moved = 0;
+	op->next = op->moved = op->refused_ns = 0;
 	op->running = 0;
 	op->code = 0;
 	op->live = op->queued = true;
@@ -152,6 +161,12 @@ int tei_gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	ret = gpu_submit(ctx, op);
 	tei_mutex_unlock(&ctx->lock);
 	return ret;
+}
+
+void tei_gpu_set_sweep(struct tei_gpu *ctx, void (*sweep)(void *arg), void *arg)
+{
+	ctx->sweep = sweep;
+	ctx->sweep_arg = arg;
 }
 
 bool tei_gpu_drain(struct tei_gpu *ctx, uint64_t deadline_ns)

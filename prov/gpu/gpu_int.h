@@ -24,6 +24,8 @@ struct gpu_copy {
 	struct tei_gpu_op *op;		/* operation of the copy; NULL if the
 					 * operation ended while the copy is
 					 * still in flight */
+	struct tei_gpu_guard *guard;	/* guard of the operation, or NULL */
+	void *claim;			/* result of guard->enter */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
 	bool unmarked;			/* no event marks the end of this copy,
@@ -60,8 +62,9 @@ struct gpu_context {
 	uint64_t ended_ns;		/* time at which the last copy ended */
 };
 
-/* Registered memory. Created by tei_gpu_mem_add or tei_gpu_mem_pin, freed by
- * tei_gpu_mem_remove or tei_gpu_fini. */
+/* Registered memory, or memory of another process. Created by tei_gpu_mem_add,
+ * tei_gpu_mem_pin or tei_gpu_peer_open, freed by tei_gpu_mem_remove or
+ * tei_gpu_fini. */
 struct gpu_mem {
 	struct tei_range range;		/* node in tei_gpu.mem */
 	struct gpu_context *context;	/* NULL if the memory is host memory */
@@ -69,6 +72,11 @@ struct gpu_mem {
 					 * pinned, or NULL */
 	uint32_t holds;
 	bool removing;
+	bool peer;			/* memory of another process */
+	uint64_t opened;		/* if peer: address of its allocation in
+					 * this process */
+	int retained;			/* if peer: GPU whose primary context is
+					 * retained, or -1 */
 };
 
 /*
@@ -116,8 +124,15 @@ struct tei_gpu {
 	bool started, stopping;
 	pthread_t thread;
 
+	/* constant after the first operation; may be NULL */
+	void (*sweep)(void *arg);
+	void *sweep_arg;
+
 	struct tei_log_limit log_limit;
 };
+
+/* Fills *err with an error of this module. */
+void gpu_refuse(struct tei_err *err, int code, const char *text);
 
 /* Returns the registered memory that contains [addr, addr + len), or NULL if
  * there is none. going: if true, also finds memory that is being removed. */
@@ -144,6 +159,20 @@ void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 
 /* Unpins host memory in the CUDA context in which it is pinned. */
 void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m);
+
+/* Stores the context with that handle in *out. If there is none, opens it in a
+ * free entry of ctx->contexts. */
+int gpu_context_get(struct tei_gpu *ctx, void *handle, struct gpu_context **out,
+		    struct tei_err *err) TEI_REQUIRES(ctx->admin);
+
+/* Adds memory to the table, and counts it in its contexts. */
+int gpu_mem_insert(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
+	TEI_REQUIRES(ctx->lock);
+
+/* Unmaps memory of another process that no copy uses. */
+void gpu_peer_unmap(struct tei_gpu *ctx, const struct gpu_mem *m);
+/* Releases the primary context that the memory has retained. */
+void gpu_peer_release(struct tei_gpu *ctx, const struct gpu_mem *m);
 
 /* Destroys the stream and the events of a context that has no registered memory
  * any longer. */

@@ -11,7 +11,7 @@
 #include "prov/gpu/gpu_int.h"
 #include "util/clock.h"
 
-static void gpu_refuse(struct tei_err *err, int code, const char *text)
+void gpu_refuse(struct tei_err *err, int code, const char *text)
 {
 	memset(err, 0, sizeof(*err));
 	err->code = code;
@@ -49,7 +49,7 @@ enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 
 	tei_mutex_lock(&ctx->lock);
 	m = gpu_mem_find(ctx, addr, len, false);
-	if (m)
+	if (m && !m->peer)
 		kind = m->context ? TEI_GPU_DEVICE : TEI_GPU_HOST;
 	tei_mutex_unlock(&ctx->lock);
 	return kind;
@@ -86,8 +86,13 @@ static void mem_refuse(const struct tei_gpu *ctx, const struct gpu_mem *m,
 			 (unsigned long long)(other->end - other->base));
 }
 
-static int mem_insert(struct tei_gpu *ctx, struct gpu_mem *m,
-		      struct tei_err *err) TEI_REQUIRES(ctx->lock)
+/* Returns true if the memory is GPU memory of this process. */
+static bool mem_own(const struct gpu_mem *m)
+{
+	return m->context && !m->peer;
+}
+
+int gpu_mem_insert(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
 {
 	int ret = tei_range_insert(&ctx->mem, &m->range);
 
@@ -100,7 +105,9 @@ static int mem_insert(struct tei_gpu *ctx, struct gpu_mem *m,
 	if (!m->context)
 		return 0;
 	m->context->memories++;
-	__atomic_store_n(&ctx->ndevice, ctx->ndevice + 1, __ATOMIC_RELEASE);
+	if (mem_own(m))
+		__atomic_store_n(&ctx->ndevice, ctx->ndevice + 1,
+				 __ATOMIC_RELEASE);
 	return 0;
 }
 
@@ -157,11 +164,8 @@ static int context_open(struct tei_gpu *ctx, struct gpu_context *c,
 	return ret;
 }
 
-/* Stores the context with that handle in *out. If there is none, opens it in a
- * free entry of ctx->contexts. */
-static int context_get(struct tei_gpu *ctx, void *handle,
-		       struct gpu_context **out, struct tei_err *err)
-	TEI_REQUIRES(ctx->admin)
+int gpu_context_get(struct tei_gpu *ctx, void *handle, struct gpu_context **out,
+		    struct tei_err *err)
 {
 	struct gpu_context *c, *room = NULL;
 	int i, ret;
@@ -213,11 +217,11 @@ static int mem_add(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
 	ret = tei_cuda_where(ctx->cuda, addr, m->range.end - m->range.base,
 			     &where, err);
 	if (!ret && where.device >= 0)
-		ret = context_get(ctx, where.context, &m->context, err);
+		ret = gpu_context_get(ctx, where.context, &m->context, err);
 	if (ret)
 		return ret;
 	tei_mutex_lock(&ctx->lock);
-	ret = mem_insert(ctx, m, err);
+	ret = gpu_mem_insert(ctx, m, err);
 	tei_mutex_unlock(&ctx->lock);
 	if (ret && m->context && !m->context->memories)
 		gpu_context_close(ctx, m->context);
@@ -249,7 +253,7 @@ static int mem_pin(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
 	if (ret)
 		return ret;
 	tei_mutex_lock(&ctx->lock);
-	ret = mem_insert(ctx, m, err);
+	ret = gpu_mem_insert(ctx, m, err);
 	tei_mutex_unlock(&ctx->lock);
 	if (ret)
 		gpu_mem_unpin(ctx, m);
@@ -268,7 +272,7 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 	tei_mutex_lock(&ctx->admin);
 	tei_mutex_lock(&ctx->lock);
 	of = gpu_mem_find(ctx, (uintptr_t)gpu, 1, false);
-	m->pinned = of ? of->context : NULL;
+	m->pinned = of && !of->peer ? of->context : NULL;
 	tei_mutex_unlock(&ctx->lock);
 	if (m->pinned) /* as long as admin is held, the context stays open */
 		ret = mem_pin(ctx, m, err);
@@ -308,7 +312,7 @@ int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
 	tei_mutex_lock(&ctx->admin);
 	tei_mutex_lock(&ctx->lock);
 	m = gpu_mem_find(ctx, (uintptr_t)addr, len, false);
-	c = m ? m->context : NULL;
+	c = m && !m->peer ? m->context : NULL;
 	tei_mutex_unlock(&ctx->lock);
 	if (c)			/* as long as admin is held, the context stays
 				 * open */
@@ -327,7 +331,7 @@ int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 
 	tei_mutex_lock(&ctx->lock);
 	m = gpu_mem_find(ctx, addr, len, false);
-	held = m && m->context;
+	held = m && mem_own(m);
 	if (held) {
 		m->holds++;
 		*place = (uint32_t)(m->context - ctx->contexts);
@@ -508,7 +512,7 @@ static void mem_take(struct tei_gpu *ctx, struct gpu_mem *m)
 	TEI_REQUIRES(ctx->lock)
 {
 	tei_range_remove(&ctx->mem, &m->range);
-	if (m->context)
+	if (mem_own(m))
 		__atomic_store_n(&ctx->ndevice, ctx->ndevice - 1,
 				 __ATOMIC_RELEASE);
 }
@@ -548,7 +552,11 @@ int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 	tei_mutex_unlock(&ctx->lock);
 	if (m->pinned)
 		gpu_mem_unpin(ctx, m);
+	if (m->peer)
+		gpu_peer_unmap(ctx, m);
 	mem_leave(ctx, m->pinned ? m->pinned : m->context);
+	if (m->peer)
+		gpu_peer_release(ctx, m);
 	tei_mutex_unlock(&ctx->admin);
 	free(m);
 	return 0;

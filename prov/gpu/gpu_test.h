@@ -21,6 +21,7 @@
 extern const struct tei_test_case cuda_cases[];
 extern const struct tei_test_case mem_cases[];
 extern const struct tei_test_case copy_cases[];
+extern const struct tei_test_case peer_cases[];
 
 /*
  * Returns the stand-in for the CUDA driver and loads it at the first call. If
@@ -59,11 +60,19 @@ struct gpu_test_op {
 /* Submits an operation. Returns the code of tei_gpu_submit. */
 int gpu_test_start(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
 		   uint64_t src, uint64_t len);
+/* Does the same for an operation whose members "op" are 0, except for
+ * op.guard. */
+int gpu_test_start_op(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
+		      uint64_t src, uint64_t len);
 bool gpu_test_ended(struct gpu_test_op *t);
 /* Waits for done and returns its code. */
 int gpu_test_wait(struct gpu_test_op *t);
 /* Submits an operation, waits for its end and returns its code. */
 int gpu_test_copy(struct tei_gpu *ctx, uint64_t dst, uint64_t src,
 		  uint64_t len);
+
+/* Runs the second process of the tests, which owns GPU memory and communicates
+ * through the socket fd. Returns the exit code. */
+int gpu_test_owner(int fd);
 
 #endif /* TEI_PROV_GPU_TEST_H */

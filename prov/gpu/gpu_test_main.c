@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
 #include <string.h>
 
 #include "prov/gpu/gpu_test.h"
@@ -72,10 +73,9 @@ static void test_done(struct tei_gpu_op *op, int code,
 	pthread_mutex_unlock(&t->lock);
 }
 
-int gpu_test_start(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
-		   uint64_t src, uint64_t len)
+int gpu_test_start_op(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
+		      uint64_t src, uint64_t len)
 {
-	memset(t, 0, sizeof(*t));
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->cond, NULL);
 	t->op.dst = dst;
@@ -83,6 +83,13 @@ int gpu_test_start(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
 	t->op.length = len;
 	t->op.done = test_done;
 	return tei_gpu_submit(ctx, &t->op);
+}
+
+int gpu_test_start(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
+		   uint64_t src, uint64_t len)
+{
+	memset(t, 0, sizeof(*t));
+	return gpu_test_start_op(ctx, t, dst, src, len);
 }
 
 bool gpu_test_ended(struct gpu_test_op *t)
@@ -118,8 +125,11 @@ int main(int argc, char **argv)
 		{ "cuda", cuda_cases },
 		{ "mem", mem_cases },
 		{ "copy", copy_cases },
+		{ "peer", peer_cases },
 		{ NULL, NULL },
 	};
 
+	if (argc == 3 && !strcmp(argv[1], "--owner"))
+		return gpu_test_owner(atoi(argv[2]));
 	return tei_test_run(argc, argv, suites);
 }

@@ -4,6 +4,7 @@ SRCS += \
 	prov/gpu/gpu_copy.c \
 	prov/gpu/gpu_ctx.c \
 	prov/gpu/gpu_mem.c \
+	prov/gpu/gpu_peer.c \
 	# EOL
 
 TEST_SRCS_gpu = \
@@ -11,6 +12,7 @@ TEST_SRCS_gpu = \
 	prov/gpu/gpu_copy_test.c \
 	prov/gpu/gpu_cuda_test.c \
 	prov/gpu/gpu_mem_test.c \
+	prov/gpu/gpu_peer_test.c \
 	prov/gpu/gpu_test_main.c \
 	# EOL
 

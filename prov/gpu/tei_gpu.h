@@ -12,6 +12,9 @@
  * the CUDA context of the memory concerned, in streams of its own, and polls
  * their events. The CPU accesses no byte of GPU memory.
  *
+ * GPU memory of another process of this host becomes a source or destination of
+ * copies if it is opened with the handle that its owner has exported.
+ *
  * Threads: every call may be made from any thread. A done callback may call
  * only tei_gpu_submit and tei_gpu_kind. The module's lock is in row 6 of
  * docs/LOCKING.md; it is not held during a call of the driver or a callback.
@@ -24,6 +27,7 @@
 #include "util/err.h"
 #include "util/list.h"
 
+struct tei_cuda_ipc;
 struct tei_gpu;				/* the context of this module; each
 					 * engine has one */
 struct tei_settings;
@@ -117,6 +121,26 @@ bool tei_gpu_mem_idle(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
 int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns);
 
+/* Gets a handle with which other processes of this host open the registered GPU
+ * memory, and makes the driver's synchronous calls on the memory complete before
+ * they return. Returns 0 or an error of tei_cuda_ipc_export or
+ * tei_cuda_sync_calls. */
+int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
+		       struct tei_cuda_ipc *out, struct tei_err *err);
+
+/*
+ * Maps len bytes of GPU memory that another process has exported. *addr gets
+ * their address in this process, which operations may use as source or
+ * destination, and which is unmapped by tei_gpu_mem_remove or tei_gpu_fini. The
+ * memory is mapped in the CUDA context of the registered GPU memory at "near".
+ * If there is none, it is mapped in the primary context of its GPU, which stays
+ * retained meanwhile. Returns 0 or an error of tei_cuda_ipc_open or
+ * tei_cuda_retain. May block in the driver.
+ */
+int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
+		      uint64_t len, uint64_t near, uint64_t *addr,
+		      struct tei_err *err);
+
 enum tei_gpu_kind {
 	TEI_GPU_NOT_REGISTERED, /* the bytes are not within one
 				 * registered range */
@@ -127,7 +151,8 @@ enum tei_gpu_kind {
 /* Returns true if any GPU memory is registered. Takes no lock. */
 bool tei_gpu_any(struct tei_gpu *ctx);
 
-/* Returns the kind of the memory [addr, addr + len). */
+/* Returns the kind of the memory [addr, addr + len). Memory of another process
+ * counts as not registered. */
 enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 			       uint64_t len);
 
@@ -139,6 +164,13 @@ enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 int tei_gpu_alloc(struct tei_gpu *ctx, int device, uint64_t len, uint64_t *addr,
 		  struct tei_err *err);
 void tei_gpu_free(struct tei_gpu *ctx, uint64_t addr);
+
+/*
+ * Sets a function that the module's thread calls about once per second, without
+ * a lock, while it runs. Must be called before the first operation.
+ */
+void tei_gpu_set_sweep(struct tei_gpu *ctx, void (*sweep)(void *arg),
+		       void *arg);
 
 /* ---- operations ------------------------------------------------------- */
 
@@ -159,6 +191,26 @@ typedef void (*tei_gpu_done_fn)(struct tei_gpu_op *op, int code,
 				const struct tei_err *err);
 
 /*
+ * The permission to access memory of another process, which each copy of an
+ * operation requires. Created by the caller, which keeps it until all copies
+ * have left. The module's thread calls both functions.
+ */
+struct tei_gpu_guard {
+	/*
+	 * Called before a copy of the bytes [at, at + len) of the operation
+	 * starts, without a lock. Returns 0 with *claim set, or a code with
+	 * *err filled. With TEI_ERR_TOO_MANY the copy is tried again for
+	 * slice_timeout_s; with any other code the operation fails.
+	 */
+	int (*enter)(struct tei_gpu_guard *g, struct tei_gpu_op *op,
+		     uint64_t at, uint64_t len, void **claim,
+		     struct tei_err *err);
+	/* Called when the GPU has completed the copy, even if the operation was
+	 * abandoned before. The module's lock is held. */
+	void (*leave)(struct tei_gpu_guard *g, void *claim);
+};
+
+/*
  * Created by the caller, which keeps it until done is called. Initialise it to
  * zero, then set the first group of members. Source and destination must not
  * overlap.
@@ -171,6 +223,8 @@ struct tei_gpu_op {
 					 * 1 */
 	bool held;			/* the caller holds the GPU memory of
 					 * the operation (tei_gpu_mem_hold) */
+	struct tei_gpu_guard *guard;	/* NULL if all memory belongs to this
+					 * process */
 	tei_gpu_done_fn done;
 
 	/* private to the module, guarded by its lock */
@@ -181,6 +235,8 @@ struct tei_gpu_op {
 	struct tei_err *err;		/* error record of the first failure,
 					 * owned by the operation */
 	uint64_t queued_ns;
+	uint64_t refused_ns;		/* time since which the guard has
+					 * returned TEI_ERR_TOO_MANY, or 0 */
 	uint64_t next;			/* offset of the first byte whose copy
 					 * was not started yet, bytes */
 	uint32_t running;		/* number of copies in flight */

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * GPU memory of other processes of this host (CUDA IPC). An owner exports a
+ * handle; another process maps the allocation with it.
+ *
+ * The driver keeps the pages of a mapped allocation until the last process has
+ * unmapped it, even if the owner frees it or ends. So an access never fails,
+ * but it may reach memory that its owner no longer uses. The guard of an
+ * operation (struct tei_gpu_guard) prevents that.
+ */
+#include <stdlib.h>
+
+#include "prov/gpu/gpu_int.h"
+
+/* Returns the context of the registered GPU memory at addr, or NULL. As long as
+ * admin is held, the context stays open. */
+static struct gpu_context *peer_context_near(struct tei_gpu *ctx, uint64_t addr,
+					     uint64_t len)
+	TEI_REQUIRES(ctx->admin)
+{
+	const struct gpu_mem *m;
+	struct gpu_context *c;
+
+	tei_mutex_lock(&ctx->lock);
+	m = gpu_mem_find(ctx, addr, len, false);
+	c = m && !m->peer ? m->context : NULL;
+	tei_mutex_unlock(&ctx->lock);
+	return c;
+}
+
+static int peer_export(struct tei_gpu *ctx, const struct gpu_context *c,
+		       uint64_t addr, uint64_t len, struct tei_cuda_ipc *out,
+		       struct tei_err *err) TEI_REQUIRES(ctx->admin)
+{
+	int ret = tei_cuda_push(ctx->cuda, c->handle, err);
+
+	if (ret)
+		return ret;
+	/* a peer may read the memory right after a call of the driver that has
+	 * written it */
+	ret = tei_cuda_sync_calls(ctx->cuda, addr, err);
+	if (!ret)
+		ret = tei_cuda_ipc_export(ctx->cuda, addr, len, out, err);
+	tei_cuda_pop(ctx->cuda);
+	return ret;
+}
+
+int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
+		       struct tei_cuda_ipc *out, struct tei_err *err)
+{
+	const struct gpu_context *c;
+	int ret = TEI_ERR_NOT_REGISTERED;
+
+	tei_mutex_lock(&ctx->admin);
+	c = peer_context_near(ctx, (uintptr_t)addr, len);
+	if (c)
+		ret = peer_export(ctx, c, (uintptr_t)addr, len, out, err);
+	else
+		gpu_refuse(err, ret, "no registered GPU memory at this address");
+	tei_mutex_unlock(&ctx->admin);
+	return ret;
+}
+
+/* Chooses the context in which the memory is mapped. */
+static int peer_context(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
+			uint64_t near, struct gpu_mem *m, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
+{
+	void *handle;
+	int ret;
+
+	m->context = peer_context_near(ctx, near, 1);
+	if (m->context)
+		return 0;
+	ret = tei_cuda_retain(ctx->cuda, from, &m->retained, &handle, err);
+	return ret ? ret : gpu_context_get(ctx, handle, &m->context, err);
+}
+
+static int peer_map(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
+		    uint64_t len, struct gpu_mem *m, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
+{
+	int ret = tei_cuda_push(ctx->cuda, m->context->handle, err);
+
+	if (ret)
+		return ret;
+	ret = tei_cuda_ipc_open(ctx->cuda, from, len, &m->opened, err);
+	tei_cuda_pop(ctx->cuda);
+	if (ret)
+		return ret;
+	m->range.base = m->opened + from->offset;
+	m->range.end = m->range.base + len;
+	tei_mutex_lock(&ctx->lock);
+	ret = gpu_mem_insert(ctx, m, err);
+	tei_mutex_unlock(&ctx->lock);
+	if (ret)
+		gpu_peer_unmap(ctx, m);
+	return ret;
+}
+
+int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
+		      uint64_t len, uint64_t near, uint64_t *addr,
+		      struct tei_err *err)
+{
+	struct gpu_mem *m = calloc(1, sizeof(*m));
+	int ret;
+
+	if (!m) {
+		gpu_refuse(err, TEI_ERR_MEMORY, "out of memory");
+		return TEI_ERR_MEMORY;
+	}
+	m->peer = true;
+	m->retained = -1;
+	tei_mutex_lock(&ctx->admin);
+	ret = peer_context(ctx, from, near, m, err);
+	if (!ret)
+		ret = peer_map(ctx, from, len, m, err);
+	if (ret && m->context && !m->context->memories)
+		gpu_context_close(ctx, m->context);
+	if (ret)
+		gpu_peer_release(ctx, m);
+	tei_mutex_unlock(&ctx->admin);
+	if (ret)
+		free(m);
+	else
+		*addr = m->range.base;
+	return ret;
+}
+
+void gpu_peer_unmap(struct tei_gpu *ctx, const struct gpu_mem *m)
+{
+	struct tei_err err;
+
+	/* if the context no longer exists, the memory is already unmapped */
+	if (tei_cuda_push(ctx->cuda, m->context->handle, &err))
+		return;
+	tei_cuda_ipc_close(ctx->cuda, m->opened);
+	tei_cuda_pop(ctx->cuda);
+}
+
+void gpu_peer_release(struct tei_gpu *ctx, const struct gpu_mem *m)
+{
+	if (m->retained >= 0)
+		tei_cuda_release(ctx->cuda, m->retained);
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* GPU memory of another process. The owner of the memory is a second process of
+ * this program. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "prov/gpu/gpu_int.h"
+#include "prov/gpu/gpu_test.h"
+
+#define PEER_SIZE	((20u << 20) + 12345)	/* bytes that are copied in
+						 * three pieces */
+#define PEER_OFFSET	4096u	/* start of the exported range in the
+				 * allocation */
+
+/* --- the owner ------------------------------------------------------------ */
+
+static bool owner_io(int fd, void *buf, size_t len, bool out)
+{
+	char *p = buf;
+	ssize_t n;
+
+	while (len) {
+		n = out ? send(fd, p, len, MSG_NOSIGNAL) : read(fd, p, len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		p += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+/* Exports memory filled with 0x5a, and sends the handle. Then sends the content
+ * for each byte that it receives. */
+int gpu_test_owner(int fd)
+{
+	struct tei_settings settings = { .failure.slice_timeout_s = 30 };
+	unsigned char *host = malloc(PEER_SIZE);
+	struct cuda_stand_in driver;
+	struct tei_cuda_ipc data;
+	struct tei_gpu *ctx;
+	struct tei_err err;
+	void *context, *at;
+	uint64_t addr;
+	char byte;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (!cuda_stand_in_load(&driver) || tei_gpu_init(&settings, &err, &ctx))
+		return 1;
+	addr = cuda_stand_in_memory(&driver, 1, PEER_OFFSET + PEER_SIZE,
+				    &context);
+	at = (void *)(uintptr_t)(addr + PEER_OFFSET);
+	if (!host || !addr || tei_gpu_mem_add(ctx, at, PEER_SIZE, &err))
+		return 1;
+	memset(host, 0x5a, PEER_SIZE);
+	if (driver.to_device(addr + PEER_OFFSET, host, PEER_SIZE) ||
+	    tei_gpu_mem_export(ctx, at, PEER_SIZE, &data, &err) ||
+	    !owner_io(fd, &data, sizeof(data), true))
+		return 1;
+	while (owner_io(fd, &byte, 1, false))
+		if (driver.to_host(host, addr + PEER_OFFSET, PEER_SIZE) ||
+		    !owner_io(fd, host, PEER_SIZE, true))
+			return 1;
+	return 0;
+}
+
+struct owner {
+	pid_t pid;
+	int fd;
+	struct tei_cuda_ipc data;	/* handle of the memory */
+};
+
+static struct owner owner_start(void)
+{
+	struct owner o = { .pid = -1 };
+	char number[16];
+	int sv[2];
+
+	CU_ASSERT_FATAL(!socketpair(AF_UNIX, SOCK_STREAM, 0, sv));
+	snprintf(number, sizeof(number), "%d", sv[1]);
+	o.pid = fork();
+	if (!o.pid) {
+		close(sv[0]);
+		execl("/proc/self/exe", "gpu_test", "--owner", number, NULL);
+		_exit(1);
+	}
+	close(sv[1]);
+	o.fd = sv[0];
+	CU_ASSERT_FATAL(owner_io(o.fd, &o.data, sizeof(o.data), false));
+	return o;
+}
+
+static void owner_end(struct owner *o)
+{
+	if (o->pid > 0) {
+		kill(o->pid, SIGKILL);
+		while (waitpid(o->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	close(o->fd);
+	o->pid = -1;
+}
+
+/* Returns true if the owner's memory has these bytes. */
+static bool owner_has(struct owner *o, const unsigned char *bytes)
+{
+	unsigned char *copy = malloc(PEER_SIZE);
+	bool same;
+
+	same = copy && owner_io(o->fd, copy, 1, true) &&
+	       owner_io(o->fd, copy, PEER_SIZE, false) &&
+	       !memcmp(copy, bytes, PEER_SIZE);
+	free(copy);
+	return same;
+}
+
+/* --- this process --------------------------------------------------------- */
+
+struct peer_rig {
+	const struct cuda_stand_in *driver;
+	struct tei_gpu *ctx;
+	struct owner owner;
+	struct gpu_test_mem gpu;
+	unsigned char *host;	/* registered */
+	uint64_t addr;		/* the owner's memory in this process */
+};
+
+static uint64_t peer_host(const struct peer_rig *r)
+{
+	return (uintptr_t)r->host;
+}
+
+/* near: true if the memory is mapped in the context of memory of this
+ * process. */
+static struct peer_rig peer_open(uint64_t seconds, bool near)
+{
+	struct peer_rig r = { .driver = gpu_test_driver() };
+	struct tei_err err;
+	size_t i;
+
+	r.owner = owner_start();
+	r.ctx = gpu_test_open(seconds);
+	r.gpu = gpu_test_mem(r.ctx, 0, PEER_SIZE);
+	r.host = malloc(PEER_SIZE);
+	CU_ASSERT_FATAL(r.host != NULL);
+	for (i = 0; i < PEER_SIZE; i++)
+		r.host[i] = (unsigned char)(i * 7 ^ i >> 12);
+	CU_ASSERT_FATAL(!tei_gpu_mem_add(r.ctx, r.host, PEER_SIZE, &err));
+	CU_ASSERT_FATAL(!tei_gpu_peer_open(r.ctx, &r.owner.data, PEER_SIZE,
+					   near ? r.gpu.addr + 9 : 0, &r.addr,
+					   &err));
+	return r;
+}
+
+static void peer_close(struct peer_rig *r)
+{
+	owner_end(&r->owner);
+	CU_ASSERT(!tei_gpu_mem_remove(r->ctx, r->host, UINT64_MAX));
+	free(r->host);
+	gpu_test_mem_free(r->ctx, &r->gpu);
+	/* closing unmaps the memory, if the test has not */
+	gpu_test_close(r->ctx);
+}
+
+static void peer_copies(bool near)
+{
+	struct peer_rig r = peer_open(30, near);
+	unsigned char *back = malloc(PEER_SIZE);
+
+	CU_ASSERT_EQUAL(tei_gpu_kind(r.ctx, r.addr, 1), TEI_GPU_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr, peer_host(&r), PEER_SIZE),
+			0);
+	CU_ASSERT(owner_has(&r.owner, r.host));
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.gpu.addr, r.addr, PEER_SIZE), 0);
+	CU_ASSERT(!r.driver->to_host(back, r.gpu.addr, PEER_SIZE));
+	CU_ASSERT(!memcmp(back, r.host, PEER_SIZE));
+	memset(r.host, 3, PEER_SIZE);
+	CU_ASSERT(!r.driver->to_device(r.gpu.addr, r.host, PEER_SIZE));
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr, r.gpu.addr, PEER_SIZE), 0);
+	CU_ASSERT(owner_has(&r.owner, r.host));
+	memset(r.host, 4, PEER_SIZE);
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, peer_host(&r), r.addr, PEER_SIZE),
+			0);
+	CU_ASSERT(owner_has(&r.owner, r.host));
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr + 1, peer_host(&r),
+				      PEER_SIZE), TEI_ERR_NOT_REGISTERED);
+	if (near)
+		CU_ASSERT(!tei_gpu_mem_remove(r.ctx,
+					      (void *)(uintptr_t)r.addr,
+					      UINT64_MAX));
+	free(back);
+	peer_close(&r);
+}
+
+static void test_bytes_go_to_another_process(void)
+{
+	peer_copies(true);
+	peer_copies(false);
+}
+
+static void test_memory_outlives_its_owner(void)
+{
+	struct peer_rig r = peer_open(30, true);
+
+	owner_end(&r.owner);
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr, peer_host(&r), PEER_SIZE),
+			0);
+	peer_close(&r);
+}
+
+static void test_memory_that_cannot_be_exported_is_refused(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
+	void *addr = (void *)(uintptr_t)m.addr;
+	struct tei_cuda_ipc data;
+	uint64_t at;
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL(tei_gpu_mem_export(ctx, addr, 65537, &data, &err),
+			TEI_ERR_NOT_REGISTERED);
+	driver->fail("cuIpcGetMemHandle", 0, 801);
+	CU_ASSERT_EQUAL(tei_gpu_mem_export(ctx, addr, 65536, &data, &err),
+			TEI_ERR_CONTEXT);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "cuIpcGetMemHandle"));
+	CU_ASSERT(!tei_gpu_mem_export(ctx, addr, 65536, &data, &err));
+	/* no process can open its own memory */
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(ctx, &data, 65536, 0, &at, &err),
+			TEI_ERR_CONTEXT);
+	gpu_test_mem_free(ctx, &m);
+	gpu_test_close(ctx);
+}
+
+static void test_handle_that_is_wrong_is_refused(void)
+{
+	struct peer_rig r = peer_open(30, true);
+	struct tei_cuda_ipc data = r.owner.data;
+	uint64_t at = 77;
+	struct tei_err err;
+
+	/* the same range again */
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE, r.gpu.addr,
+					  &at, &err), TEI_ERR_OVERLAP);
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, (void *)(uintptr_t)r.addr, 0));
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE + 1, 0, &at,
+					  &err), TEI_ERR_INVALID);
+	data.offset = UINT64_MAX - 5;
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE, 0, &at,
+					  &err), TEI_ERR_INVALID);
+	data = r.owner.data;
+	/* the inode number of the file */
+	data.handle.bytes[16] ^= 1;
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE, 0, &at,
+					  &err), TEI_ERR_CONTEXT);
+	memset(data.uuid, 9, sizeof(data.uuid));
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE, 0, &at,
+					  &err), TEI_ERR_NO_DEVICE);
+	r.driver->fail("cuIpcOpenMemHandle", 0, 801);
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &r.owner.data, PEER_SIZE, 0,
+					  &at, &err), TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL(at, 77);
+	peer_close(&r);
+}
+
+/* --- guards --------------------------------------------------------------- */
+
+struct guard_test {
+	struct tei_gpu_guard guard;
+	int refusals;		/* number of calls that are refused first;
+				 * atomic */
+	int code;		/* with which they are refused */
+	int entered, left;	/* atomic */
+	uint64_t bytes;
+};
+
+static int guard_enter(struct tei_gpu_guard *g, struct tei_gpu_op *op,
+		       uint64_t at, uint64_t len, void **claim,
+		       struct tei_err *err)
+{
+	struct guard_test *t = tei_container_of(g, struct guard_test, guard);
+
+	(void)op;
+	if (__atomic_load_n(&t->refusals, __ATOMIC_ACQUIRE)) {
+		__atomic_sub_fetch(&t->refusals, 1, __ATOMIC_ACQ_REL);
+		memset(err, 0, sizeof(*err));
+		return t->code;
+	}
+	CU_ASSERT_EQUAL(at, t->bytes);
+	t->bytes += len;
+	__atomic_add_fetch(&t->entered, 1, __ATOMIC_ACQ_REL);
+	*claim = t;
+	return 0;
+}
+
+static void guard_leave(struct tei_gpu_guard *g, void *claim)
+{
+	struct guard_test *t = tei_container_of(g, struct guard_test, guard);
+
+	CU_ASSERT_PTR_EQUAL(claim, t);
+	__atomic_add_fetch(&t->left, 1, __ATOMIC_ACQ_REL);
+}
+
+static int guard_left(struct guard_test *t)
+{
+	return __atomic_load_n(&t->left, __ATOMIC_ACQUIRE);
+}
+
+static void guard_start(struct peer_rig *r, struct guard_test *t,
+			struct gpu_test_op *op, int refusals, int code)
+{
+	*t = (struct guard_test){ .guard = { guard_enter, guard_leave },
+				  .refusals = refusals, .code = code };
+	memset(op, 0, sizeof(*op));
+	op->op.guard = &t->guard;
+	CU_ASSERT(!gpu_test_start_op(r->ctx, op, r->addr, peer_host(r),
+				     PEER_SIZE));
+}
+
+static void test_each_copy_has_a_claim(void)
+{
+	struct peer_rig r = peer_open(30, true);
+	struct gpu_test_op op;
+	struct guard_test t;
+
+	guard_start(&r, &t, &op, 0, 0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	CU_ASSERT_EQUAL(t.entered, 3);
+	CU_ASSERT_EQUAL(guard_left(&t), 3);
+	CU_ASSERT_EQUAL(t.bytes, PEER_SIZE);
+	/* full for a short time */
+	guard_start(&r, &t, &op, 5, TEI_ERR_TOO_MANY);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	CU_ASSERT_EQUAL(t.bytes, PEER_SIZE);
+	CU_ASSERT_EQUAL(guard_left(&t), 3);
+	CU_ASSERT(owner_has(&r.owner, r.host));
+	/* refused */
+	guard_start(&r, &t, &op, 1, TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(t.entered, 0);
+	CU_ASSERT_EQUAL(guard_left(&t), 0);
+	/* cancelled while it is full */
+	guard_start(&r, &t, &op, 1 << 30, TEI_ERR_TOO_MANY);
+	tei_gpu_cancel(r.ctx, &op.op);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_GPU_CANCELLED);
+	peer_close(&r);
+}
+
+static void test_operation_without_a_claim_ends(void)
+{
+	struct peer_rig r = peer_open(GPU_TEST_PATIENCE_S, true);
+	struct gpu_test_op op;
+	struct guard_test t;
+
+	guard_start(&r, &t, &op, 1 << 30, TEI_ERR_TOO_MANY);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TOO_MANY);
+	CU_ASSERT_EQUAL(t.entered, 0);
+	peer_close(&r);
+}
+
+/* The claim of a copy that the GPU does not complete must outlive the
+ * operation. */
+static void test_claim_lasts_until_the_copy_ends(void)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+	struct peer_rig r = peer_open(GPU_TEST_PATIENCE_S, true);
+	struct gpu_test_op op;
+	struct guard_test t;
+	int i;
+
+	r.driver->hold(1);
+	guard_start(&r, &t, &op, 0, 0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
+	CU_ASSERT_EQUAL(guard_left(&t), 0);
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, (void *)(uintptr_t)r.addr,
+					   0), TEI_ERR_BUSY);
+	r.driver->hold(0);
+	for (i = 0; i < 60000 && guard_left(&t) < t.entered; i++)
+		nanosleep(&nap, NULL);
+	CU_ASSERT_EQUAL(guard_left(&t), t.entered);
+	peer_close(&r);
+}
+
+static void peer_sweep(void *arg)
+{
+	__atomic_add_fetch((int *)arg, 1, __ATOMIC_ACQ_REL);
+}
+
+static void test_sweep_is_called_again_and_again(void)
+{
+	struct timespec nap = { .tv_nsec = 10000000 };
+	struct peer_rig r = peer_open(30, true);
+	int calls = 0, i;
+
+	tei_gpu_set_sweep(r.ctx, peer_sweep, &calls);
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr, peer_host(&r), 1), 0);
+	for (i = 0; i < 6000 && __atomic_load_n(&calls, __ATOMIC_ACQUIRE) < 2;
+	     i++)
+		nanosleep(&nap, NULL);
+	CU_ASSERT(__atomic_load_n(&calls, __ATOMIC_ACQUIRE) >= 2);
+	peer_close(&r);
+}
+
+const struct tei_test_case peer_cases[] = {
+	{ "bytes_go_to_another_process", test_bytes_go_to_another_process },
+	{ "memory_outlives_its_owner", test_memory_outlives_its_owner },
+	{ "memory_that_cannot_be_exported_is_refused",
+	  test_memory_that_cannot_be_exported_is_refused },
+	{ "handle_that_is_wrong_is_refused",
+	  test_handle_that_is_wrong_is_refused },
+	{ "each_copy_has_a_claim", test_each_copy_has_a_claim },
+	{ "operation_without_a_claim_ends",
+	  test_operation_without_a_claim_ends },
+	{ "claim_lasts_until_the_copy_ends",
+	  test_claim_lasts_until_the_copy_ends },
+	{ "sweep_is_called_again_and_again",
+	  test_sweep_is_called_again_and_again },
+	{ NULL, NULL },
+};
