@@ -236,6 +236,7 @@ static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 	local_shared_table_unmap(ctx->own);
 	local_table_fini(&ctx->table);
 	free(ctx->memory.extents);
+	free(ctx->gpu.list);
 	free(ctx->threads);
 	free(ctx);
 }

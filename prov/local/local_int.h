@@ -86,6 +86,22 @@ struct local_watch {
 	bool failed;		/* the thread cannot be started */
 };
 
+/* ---- GPU memory (local_gpu.c) -------------------------------------------- */
+
+/* A region of published GPU memory of this process. */
+struct local_gpu {
+	uint64_t base, end;	/* 0 if the element is free */
+	uint64_t serial;	/* number of the registration */
+	uint64_t data[TEI_LOCAL_GPU_DATA / 8];
+	bool removing;
+};
+
+/* The published GPU memory. Guarded by the context's lock. */
+struct local_gpus {
+	struct local_gpu *list; /* array of LOCAL_GPU elements, or NULL */
+	bool closed;		/* no memory can be published any longer */
+};
+
 /* ---- context ----------------------------------------------------------- */
 
 /*
@@ -136,6 +152,7 @@ struct tei_local {
 	bool spinning;
 	bool stopping;
 	struct local_memory memory;
+	struct local_gpus gpu;
 
 	struct local_watch watch; /* has a lock of its own */
 

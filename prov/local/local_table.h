@@ -15,10 +15,11 @@
 #include <sys/types.h>
 
 #include "prov/local/tei_local.h"
+#include "prov/local/tei_local_gpu.h"
 
 #define LOCAL_MAGIC	UINT64_C(0x314b4f4f434c454d)	/* first word of a
 							 * registration table */
-#define LOCAL_VERSION	5u
+#define LOCAL_VERSION	6u
 #define LOCAL_SLOTS	256u
 #define LOCAL_BLOCK	64u		/* maximum number of regions per
 					 * block */
@@ -38,6 +39,8 @@
 #define LOCAL_SERIAL_SHIFT 16
 /* Files of mappable memory, one per page size (local_memory.c). */
 #define LOCAL_FILES	3u
+/* Maximum number of regions of GPU memory that peers can map. */
+#define LOCAL_GPU	1024u
 /* Size of each of these files, bytes. The files are sparse. */
 #define LOCAL_FILE_SIZE (UINT64_C(1) << 60)
 
@@ -61,6 +64,20 @@ struct local_entry {
 	_Atomic uint64_t offset; /* offset of base in the file, bytes */
 };
 
+/* GPU memory that peers can map with a handle of the GPU driver (design notes in
+ * local_gpu.c). */
+struct local_gpu_entry {
+	_Atomic uint64_t serial;	/* number of the registration; 0 if the
+					 * entry is free */
+	_Atomic uint64_t base;
+	_Atomic uint64_t end;
+	_Atomic uint64_t data[TEI_LOCAL_GPU_DATA / 8]; /* handle of the GPU
+							* driver */
+	uint64_t spare[2];
+};
+
+_Static_assert(sizeof(struct local_gpu_entry) == 128, "two cache lines");
+
 /* A file of mappable memory. */
 struct local_file {
 	_Atomic uint64_t number;	/* file descriptor in the target, plus
@@ -81,7 +98,8 @@ struct local_head {
 	 * holds it. The kernel sets FUTEX_OWNER_DIED when the process ends or
 	 * calls exec. */
 	_Atomic uint32_t holder;
-	uint32_t spare;
+	/* number of entries of local_shared_table.gpu that were ever used */
+	_Atomic uint32_t gpu_used;
 };
 
 /*
@@ -117,6 +135,7 @@ struct local_shared_table {
 	};
 	struct local_entry_block index[2][LOCAL_INDEX];
 	struct local_entry block[LOCAL_BLOCKS][LOCAL_BLOCK];
+	struct local_gpu_entry gpu[LOCAL_GPU];
 };
 
 _Static_assert(sizeof(struct local_slot) == 64, "one cache line");

@@ -18,6 +18,7 @@
 
 extern const struct tei_test_case local_agent_cases[];
 extern const struct tei_test_case local_agent_mapped_cases[];
+extern const struct tei_test_case local_gpu_cases[];
 extern const struct tei_test_case local_id_cases[];
 extern const struct tei_test_case local_peer_cases[];
 extern const struct tei_test_case local_pool_cases[];

@@ -22,6 +22,7 @@ int main(int argc, char **argv)
 		{ "local_agent", local_agent_cases },
 		{ "local_agent_mapped", local_agent_mapped_cases },
 		{ "local_view", local_view_cases },
+		{ "local_gpu", local_gpu_cases },
 		{ NULL, NULL },
 	};
 

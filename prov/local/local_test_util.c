@@ -442,6 +442,38 @@ static void agent_drop(struct agent *g)
 		     setresuid(65534, 65534, 65534));
 }
 
+/* Commands "gpu ADDR LEN" and "ungpu ADDR LEN": publish and withdraw GPU memory,
+ * with the numbers from ADDR on as its handle. Command "claim ADDR LEN": enters
+ * the range at the peer, for ever. The answer is the code. */
+static void agent_gpu(struct agent *g, const char *word, const char *args)
+{
+	unsigned long long addr = 0, len = 0;
+	uint64_t data[TEI_LOCAL_GPU_DATA / 8], i;
+	struct tei_local_gpu_range range;
+	struct tei_local_gpu found;
+	void *claim, *at;
+	struct tei_err err;
+	int ret = TEI_ERR_NOT_REGISTERED;
+
+	sscanf(args, "%llx %llu", &addr, &len);
+	at = (void *)(uintptr_t)addr;
+	for (i = 0; i < TEI_LOCAL_GPU_DATA / 8; i++)
+		data[i] = addr + i;
+	if (!strcmp(word, "gpu")) {
+		ret = tei_local_gpu_add(g->ctx, at, len, data);
+	} else if (!strcmp(word, "ungpu")) {
+		ret = tei_local_gpu_remove(g->ctx, at,
+					   tei_now_ns() + 50 * TEI_NS_PER_MS);
+	} else if (tei_local_gpu_find(g->peer, addr, len, &found)) {
+		range = (struct tei_local_gpu_range){ .addr = addr, .len = len,
+						      .place = found.place,
+						      .serial = found.serial };
+		ret = tei_local_gpu_enter(g->ctx, g->peer, &range, &claim,
+					  &err);
+	}
+	agent_answer(g, "%d", ret);
+}
+
 static void agent_line(struct agent *g, const char *line)
 {
 	struct tei_local_counters c;
@@ -500,6 +532,9 @@ static void agent_line(struct agent *g, const char *line)
 	else if (!strcmp(word, "add"))
 		agent_answer(g, "%d", tei_local_region_add(g->ctx, g->mem,
 				g->len, TEI_LOCAL_REMOTE));
+	else if (!strcmp(word, "gpu") || !strcmp(word, "ungpu") ||
+		 !strcmp(word, "claim"))
+		agent_gpu(g, word, args);
 	else if (!strcmp(word, "remove"))
 		agent_answer(g, "%d", tei_local_region_remove(g->ctx, g->mem, 0,
 				tei_now_ns() + TEST_WAIT_NS));

@@ -3,6 +3,7 @@ SRCS += \
 	prov/local/local_atomic.c \
 	prov/local/local_copy.c \
 	prov/local/local_ctx.c \
+	prov/local/local_gpu.c \
 	prov/local/local_host.c \
 	prov/local/local_id.c \
 	prov/local/local_memfd.c \
@@ -20,6 +21,7 @@ SRCS += \
 TEST_SRCS_local = \
 	prov/local/local_agent_test.c \
 	prov/local/local_bench.c \
+	prov/local/local_gpu_test.c \
 	prov/local/local_id_test.c \
 	prov/local/local_peer_test.c \
 	prov/local/local_pool_test.c \
