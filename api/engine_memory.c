@@ -7,11 +7,13 @@
  */
 #include "api/engine_memory.h"
 #include "api/engine_int.h"
+#include "api/engine_ipc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/local/tei_local_gpu.h"
 #include "topo/tei_topo.h"
 #include "util/range.h"
 #include "util/text.h"
@@ -244,6 +246,17 @@ static void memory_add_direct(struct engine *e, struct engine_region *r,
 		 r->direct ? "no rail is open" : err.text);
 }
 
+/* Publishes GPU memory for the processes of this host. */
+static void memory_add_ipc(struct engine *e, struct engine_region *r)
+{
+	struct tei_err err;
+
+	r->exported = engine_ipc_export(e, r, &err);
+	if (!r->exported)
+		TEI_INFO("engine", "%p, %zu bytes of %s: other processes of this host cannot map the memory: %s",
+			 r->addr, r->length, r->location, err.text);
+}
+
 /* Registers GPU memory. Sets up bounce buffers even if the rails accept the
  * memory, because a rail that is opened later, or a file, may not. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
@@ -257,7 +270,7 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 		r->granted = !tei_staging_grant_add(e->staging, r->addr,
 						    r->length, &r->grant, &err);
 		if (!r->granted)
-			TEI_WARN("engine", "%p, %zu bytes of %s: other processes cannot access the memory, because there are no remote bounce slots: %s",
+			TEI_WARN("engine", "%p, %zu bytes of %s: other processes cannot access the memory through rails that do not accept it, because there are no remote bounce slots: %s",
 				 r->addr, r->length, r->location, err.text);
 		r->remote = r->granted;
 	}
@@ -267,10 +280,20 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 		TEI_WARN("engine", "%p, %zu bytes of %s: requests from this memory to other segments fail, because there are no bounce buffers: %s",
 			 r->addr, r->length, r->location, err.text);
 	memory_add_direct(e, r, remote);
+	if (remote)
+		memory_add_ipc(e, r);
+	r->remote |= r->exported;
 	engine_files_gpu_add(e, r);
 	ret = memory_note(e, r);
 	if (!ret)
 		return 0;
+	/* a process that knows the memory from an earlier registration may be
+	 * copying already */
+	if (r->exported)
+		tei_local_gpu_remove(e->local, r->addr,
+				     tei_now_ns() +
+					     e->settings.failure.slice_timeout_s *
+						     TEI_NS_PER_SEC);
 	engine_files_mem_remove(e, r->addr, tei_now_ns());
 	if (r->direct)
 		tei_rail_mr_dereg(e->dp, r->addr, 0, &err);
@@ -484,10 +507,13 @@ static void memory_again_gpu(struct engine *e, struct engine_region *r,
 		if (!r->direct)
 			TEI_WARN("engine", "%p, %zu bytes of %s: no longer registered on the rails: %s",
 				 r->addr, r->length, r->location, why.text);
-		r->remote = r->remote && (r->direct || r->granted);
+		r->remote = r->remote &&
+			    (r->direct || r->granted || r->exported);
 	}
 	if (r->granted)
 		tei_staging_grant_restore(e->staging, r->grant);
+	if (r->exported)
+		memory_add_ipc(e, r);
 }
 
 static int memory_in_file(const struct engine_region *r, int code,
@@ -514,8 +540,15 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 {
 	bool direct = r->direct;
 	uint64_t until;
-	int ret;
+	int ret = 0;
 
+	if (r->exported)
+		ret = tei_local_gpu_remove(e->local, r->addr,
+					   tei_now_ns() + wait);
+	if (ret)
+		return tei_err_fail(err, ret, "engine", NULL,
+				    "%p: another process of this host still copies from or to the GPU memory",
+				    r->addr);
 	if (r->granted)
 		tei_staging_grant_remove(e->staging, r->grant);
 	if (direct) {

@@ -4,6 +4,7 @@
  * on them.
  */
 #include "api/engine_int.h"
+#include "api/engine_ipc.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
 
@@ -94,10 +95,12 @@ static void paths_copy(const struct paths_target *t, struct te_path *p)
 	p->flags = TE_PATH_CONNECTED;
 	p->numa_node = -1;
 	snprintf(p->transport, sizeof(p->transport), "local");
-	snprintf(p->provider, sizeof(p->provider), "%s",
+	snprintf(p->provider, sizeof(p->provider), "%s%s",
 		 here ? "memcpy" :
 		 tei_local_peer_maps(t->local->peer) ? "memcpy,process_vm" :
-						       "process_vm");
+						       "process_vm",
+		 t->local && engine_ipc_mapped(t->local->ipc) ? ",cuda_ipc" :
+								"");
 	snprintf(p->rail, sizeof(p->rail), "local");
 	snprintf(p->remote_rail, sizeof(p->remote_rail), "local");
 }

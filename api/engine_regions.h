@@ -73,6 +73,8 @@ struct engine_region {
 					 * buffers; `place` is valid */
 	uint32_t place;			/* handle of the memory for
 					 * tei_staging_mem_drop */
+	bool exported;			/* GPU memory: other processes of this
+					 * host can map it */
 	bool granted;			/* GPU memory: reached through remote
 					 * bounce slots; `grant` is valid */
 	uint64_t grant;			/* handle of the memory for

@@ -4,6 +4,7 @@
  * targets: the peer, the local process or the files that its requests reach.
  */
 #include "api/engine_int.h"
+#include "api/engine_ipc.h"
 #include "api/engine_memory.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_client.h"
@@ -83,6 +84,7 @@ static void segment_close_processes(struct engine *e, bool all)
 			continue;
 		}
 		*p = n->next;
+		engine_ipc_free(n->ipc);
 		tei_local_peer_close(e->local, n->peer);
 		free(n);
 	}
@@ -99,6 +101,7 @@ segment_local_process(struct engine *e, struct tei_local_peer *peer)
 		return NULL;
 	}
 	n->peer = peer;
+	n->ipc = engine_ipc_new(e, n);
 	n->refs = 1;
 	tei_mutex_lock(&e->processes.lock);
 	n->next = e->processes.list;
@@ -154,6 +157,10 @@ void engine_segment_attach_own(struct engine *e)
 void engine_segment_free_all(struct engine *e)
 {
 	tei_meta_cache_detach_all(e->cache);
+}
+
+void engine_segment_close_all(struct engine *e)
+{
 	segment_close_processes(e, true);
 }
 

@@ -21,6 +21,7 @@
 #include "util/lock.h"
 
 struct engine;
+struct engine_ipc;
 struct engine_target;
 struct tei_err;
 struct tei_local_id;
@@ -49,6 +50,8 @@ struct engine_traffic {
  */
 struct engine_local_process {
 	struct tei_local_peer *peer;
+	struct engine_ipc *ipc;		/* mapped GPU memory of the process, or
+					 * NULL */
 	struct engine_traffic traffic;
 	uint32_t refs;			/* atomic: number of references */
 	/*
@@ -110,9 +113,11 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
 /* Determines the transports that reach the own segment. Called when the engine
  * is created and when the first GPU memory is registered. */
 void engine_segment_attach_own(struct engine *e);
-/* Frees all segments and closes all local processes. No other thread may use
- * the engine. */
+/* Frees all segments. No other thread may use the engine. */
 void engine_segment_free_all(struct engine *e);
+/* Closes all local processes, even those that have references. The segments
+ * must be freed and the GPU module must be closed. */
+void engine_segment_close_all(struct engine *e);
 /* Number of segment ids that one call of tei_meta_cache_ids lists at most. */
 #define ENGINE_IDS 256
 /* Returns true if the buffer is GPU memory. */

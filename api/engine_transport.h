@@ -97,8 +97,9 @@ struct engine_transport_ops {
 	bool atomics;	/* the transport executes atomics on memory of other
 			 * processes */
 	/*
-	 * the transport hands its bytes to other transports, so it reaches a
-	 * segment only if another transport reaches the segment, too
+	 * the transport hands its bytes to other transports, or serves a part of
+	 * the memory that another one serves, so it reaches a segment only if
+	 * another transport reaches the segment, too
 	 */
 	bool through;
 
@@ -240,12 +241,13 @@ struct engine_transport_ops {
 extern const struct engine_transport_ops transport_bounce;
 extern const struct engine_transport_ops transport_file;
 extern const struct engine_transport_ops transport_gpu;
+extern const struct engine_transport_ops transport_ipc;
 extern const struct engine_transport_ops transport_local;
 extern const struct engine_transport_ops transport_rail;
 extern const struct engine_transport_ops transport_slot;
 extern const struct engine_transport_ops transport_staging;
 
-#define ENGINE_ROWS_MAX 8 /* greatest number of rows in the table */
+#define ENGINE_ROWS_MAX 9 /* greatest number of rows in the table */
 
 /* A transport that reaches a segment. */
 struct engine_via {

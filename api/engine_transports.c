@@ -14,6 +14,8 @@ extern const struct engine_transport_ops transport_store __attribute__((weak));
 /* The table, in order of precedence. A transport that hands its bytes to others
  * stands before them. */
 static const struct engine_transport_ops *const transports[] = {
+	&transport_ipc,	    /* copies by the GPU from and to GPU memory of
+			     * another process of this host */
 	&transport_staging, /* moves GPU memory of this process through bounce
 			     * buffers */
 	&transport_slot,    /* moves GPU memory of the target through remote

@@ -15,6 +15,7 @@ SRCS += \
 	api/engine_flush.c \
 	api/engine_gpu.c \
 	api/engine_handle.c \
+	api/engine_ipc.c \
 	api/engine_local.c \
 	api/engine_log.c \
 	api/engine_memory.c \
@@ -45,6 +46,7 @@ SRCS += \
 	api/transport_bounce.c \
 	api/transport_file.c \
 	api/transport_gpu.c \
+	api/transport_ipc.c \
 	api/transport_local.c \
 	api/transport_rail.c \
 	api/transport_staging.c \

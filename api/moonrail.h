@@ -795,8 +795,9 @@ struct te_path {
 				 * process "memcpy"; for copies to another
 				 * process "process_vm", or
 				 * "memcpy,process_vm" if the peer has memory
-				 * from te_alloc that can be mapped; for files
-				 * "io_uring" or "threads" */
+				 * from te_alloc that can be mapped, followed by
+				 * ",cuda_ipc" while GPU memory of the peer is
+				 * mapped; for files "io_uring" or "threads" */
 	char rail[64];		/* local rail */
 	char address[96];	/* address of the local rail, as text */
 	char remote_rail[64];	/* rail of the peer; "" before its first

@@ -124,6 +124,7 @@ static bool gpu_drain(struct engine *e,
 static void gpu_close(struct engine *e)
 {
 	tei_gpu_fini(e->gpu);
+	__atomic_store_n(&e->gpu, NULL, __ATOMIC_RELEASE);
 }
 
 const struct engine_transport_ops transport_gpu = {

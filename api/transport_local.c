@@ -725,6 +725,7 @@ static bool local_drain(struct engine *e,
 
 static void local_close(struct engine *e)
 {
+	engine_segment_close_all(e);
 	tei_local_fini(e->local);
 }
 

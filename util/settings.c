@@ -195,6 +195,9 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MOONRAIL_COPY_THREADS", copies.threads, 0, 64, "0", "",
 		 "maximum number of copy threads inside this host; 0: half "
 		 "the CPUs of the process, 1 to 16"),
+	ROW_BOOL("MOONRAIL_GPU_IPC", copies.gpu_ipc, "1",
+		 "the GPU copies from and to GPU memory of other processes of "
+		 "this host"),
 	ROW_TEXT("MOONRAIL_FILE_IO", files.io, "auto",
 		 "uring, threads, or auto: io_uring if available"),
 	ROW_TEXT("MOONRAIL_FILE_SYNC", files.sync, "data",

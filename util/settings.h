@@ -199,6 +199,9 @@ struct tei_settings_copies {
 	uint32_t threads;		/* MOONRAIL_COPY_THREADS: most copy
 					 * threads; 0 means that the number of
 					 * CPUs decides */
+	bool gpu_ipc;			/* MOONRAIL_GPU_IPC: the GPU copies from
+					 * and to GPU memory of other
+					 * processes */
 };
 
 /* Files. */

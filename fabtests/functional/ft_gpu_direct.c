@@ -453,7 +453,7 @@ static void by_blob(struct direct_rig *rig)
 }
 
 /* Tests a target on the same host. Kernel copies reach its host memory; rails
- * must reach its GPU memory. */
+ * must reach its GPU memory, which this process must not map. */
 static void local_process(struct direct_rig *rig)
 {
 	struct direct_rig other = *rig;
@@ -504,6 +504,9 @@ int main(int argc, char **argv)
 		nic_stand_in.cuda = &cuda;
 	fx_extend(child_obey);
 	fx_init(argc, argv);
+	/* no other way than the rails, and no other reason to change attributes of
+	 * the memory */
+	setenv("MOONRAIL_GPU_IPC", "0", 1);
 	if (!direct_setup(&rig))
 		return ft_result();
 	bytes(&rig);

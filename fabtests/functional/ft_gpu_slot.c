@@ -763,14 +763,17 @@ static bool by_other(struct slot_rig *rig, const char *transport)
 	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
 }
 
-/* Tests a target on the same host. Kernel copies reach its host memory; its GPU
- * memory must be reached through slots over rails. */
+/* Tests a target on the same host. Kernel copies reach its host memory. If this
+ * process must not map its GPU memory, that memory must be reached through slots
+ * over rails. */
 static void local_process(struct slot_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
 
+	setenv("MOONRAIL_GPU_IPC", "0", 1);
 	ft_ok(by_other(rig, "auto") && slot_round(rig, 0, SLOT_SIZE, 0),
 	      "gpu_of_a_local_process_is_reached_over_rails");
+	unsetenv("MOONRAIL_GPU_IPC");
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->peer);
 	rig->engine = own;

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * GPU memory of other processes of this host: publishes the own memory, and maps
+ * that of local processes. transport_ipc.c copies.
+ *
+ * A buffer is mapped when the first request for it is submitted. It is unmapped
+ * when its owner has unregistered it or has ended, or when the segment is closed.
+ * Each copy holds a claim on its range at the owner (tei_local_gpu_enter), so the
+ * owner cannot unregister the range while a copy is in progress.
+ */
+#include "api/engine_ipc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/engine_int.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
+#include "prov/local/tei_local.h"
+#include "util/cuda.h"
+#include "util/range.h"
+
+_Static_assert(sizeof(struct tei_cuda_ipc) == TEI_LOCAL_GPU_DATA,
+	       "a handle fits");
+
+/* A buffer of a local process. */
+struct ipc_map {
+	struct tei_range range; /* addresses in the process; node in
+				 * engine_ipc.maps */
+	uint64_t addr;		/* address in this process, or 0 if the buffer
+				 * cannot be mapped */
+	uint64_t serial;	/* registration at the process, or 0 if the
+				 * mapping cannot be used any longer */
+	uint32_t place;		/* see struct tei_local_gpu */
+	bool near;		/* the driver was to map the buffer in the
+				 * context of GPU memory of this process */
+};
+
+/* The mapped GPU memory of a local process. Created by engine_ipc_new, freed by
+ * engine_ipc_free. */
+struct engine_ipc {
+	/* constant */
+	struct engine *engine;
+	struct engine_local_process *process;
+	struct tei_gpu_guard guard;
+
+	struct tei_mutex lock;	/* guards the table; held while memory is
+				 * mapped and unmapped */
+	struct tei_range_table maps; /* table of ipc_map.range */
+	uint32_t mapped;	/* atomic: number of buffers that are mapped */
+};
+
+static struct tei_gpu *ipc_gpu(struct engine *e)
+{
+	return __atomic_load_n(&e->gpu, __ATOMIC_ACQUIRE);
+}
+
+static struct ipc_map *ipc_map_of(struct tei_range *r)
+{
+	return tei_container_of(r, struct ipc_map, range);
+}
+
+/* --- the own memory ------------------------------------------------------- */
+
+bool engine_ipc_export(struct engine *e, const struct engine_region *r,
+		       struct tei_err *err)
+{
+	struct tei_cuda_ipc data;
+	int ret;
+
+	memset(err, 0, sizeof(*err));
+	if (!e->settings.copies.gpu_ipc) {
+		snprintf(err->text, sizeof(err->text), "MOONRAIL_GPU_IPC=0");
+		return false;
+	}
+	ret = tei_gpu_mem_export(ipc_gpu(e), r->addr, r->length, &data, err);
+	if (ret)
+		return false;
+	ret = tei_local_gpu_add(e->local, r->addr, r->length, &data);
+	if (ret)
+		snprintf(err->text, sizeof(err->text), "%s", tei_err_name(ret));
+	return !ret;
+}
+
+/* --- permission for each copy --------------------------------------------- */
+
+static void ipc_hold(struct engine_local_process *process)
+{
+	__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
+}
+
+static void ipc_put(struct engine_local_process *process)
+{
+	__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
+}
+
+static int ipc_enter(struct tei_gpu_guard *g, struct tei_gpu_op *op,
+		     uint64_t at, uint64_t len, void **claim,
+		     struct tei_err *err)
+{
+	struct engine_ipc *ipc = tei_container_of(g, struct engine_ipc, guard);
+	struct engine_ipc_op *o = tei_container_of(op, struct engine_ipc_op, op);
+	struct tei_local_gpu_range range = o->range;
+	int ret;
+
+	range.addr += at;
+	range.len = len;
+	ret = tei_local_gpu_enter(ipc->engine->local, ipc->process->peer,
+				  &range, claim, err);
+	/* the claim keeps the process, because it may outlive the task */
+	if (!ret)
+		ipc_hold(ipc->process);
+	return ret;
+}
+
+static void ipc_leave(struct tei_gpu_guard *g, void *claim)
+{
+	struct engine_ipc *ipc = tei_container_of(g, struct engine_ipc, guard);
+
+	tei_local_gpu_leave(claim);
+	ipc_put(ipc->process);
+}
+
+/* --- the memory of a local process ---------------------------------------- */
+
+struct engine_ipc *engine_ipc_new(struct engine *e,
+				  struct engine_local_process *process)
+{
+	struct engine_ipc *ipc = calloc(1, sizeof(*ipc));
+
+	if (!ipc)
+		return NULL;
+	ipc->engine = e;
+	ipc->process = process;
+	ipc->guard.enter = ipc_enter;
+	ipc->guard.leave = ipc_leave;
+	tei_mutex_init(&ipc->lock);
+	return ipc;
+}
+
+/* Unmaps a buffer and removes it from the table. Returns false if a copy uses
+ * it. */
+static bool ipc_unmap(struct engine_ipc *ipc, struct ipc_map *m)
+	TEI_REQUIRES(ipc->lock)
+{
+	struct tei_gpu *gpu = ipc_gpu(ipc->engine);
+
+	if (m->addr && tei_gpu_mem_remove(gpu, (void *)(uintptr_t)m->addr,
+					  tei_now_ns()))
+		return false;
+	if (m->addr)
+		__atomic_sub_fetch(&ipc->mapped, 1, __ATOMIC_RELAXED);
+	tei_range_remove(&ipc->maps, &m->range);
+	free(m);
+	return true;
+}
+
+/* Unmaps the buffers that are no longer registered. Buffers in use stay. */
+static void ipc_unmap_stale(struct engine_ipc *ipc) TEI_REQUIRES(ipc->lock)
+{
+	struct ipc_map *m;
+	uint32_t i;
+
+	for (i = ipc->maps.n; i-- > 0;) {
+		m = ipc_map_of(ipc->maps.at[i]);
+		if (!tei_local_gpu_valid(ipc->process->peer, m->place,
+					 m->serial))
+			ipc_unmap(ipc, m);
+	}
+}
+
+void engine_ipc_free(struct engine_ipc *ipc)
+{
+	if (!ipc)
+		return;
+	tei_mutex_lock(&ipc->lock);
+	/* if the engine is being destroyed, the GPU module is closed already
+	 * and has unmapped the memory */
+	while (ipc->maps.n) {
+		struct ipc_map *m = ipc_map_of(ipc->maps.at[0]);
+
+		if (!ipc_gpu(ipc->engine))
+			m->addr = 0;
+		if (!ipc_unmap(ipc, m))
+			break;
+	}
+	tei_range_fini(&ipc->maps);
+	tei_mutex_unlock(&ipc->lock);
+	tei_mutex_fini(&ipc->lock);
+	free(ipc);
+}
+
+bool engine_ipc_mapped(struct engine_ipc *ipc)
+{
+	return ipc && __atomic_load_n(&ipc->mapped, __ATOMIC_RELAXED);
+}
+
+void engine_ipc_sweep(void *arg)
+{
+	struct engine *e = arg;
+	struct engine_local_process *n;
+
+	/* the GPU's thread must not wait for a thread that calls the driver; the
+	 * next sweep comes soon */
+	if (!tei_mutex_trylock(&e->processes.lock))
+		return;
+	for (n = e->processes.list; n; n = n->next) {
+		if (!engine_ipc_mapped(n->ipc) ||
+		    !tei_mutex_trylock(&n->ipc->lock))
+			continue;
+		ipc_unmap_stale(n->ipc);
+		tei_mutex_unlock(&n->ipc->lock);
+	}
+	tei_mutex_unlock(&e->processes.lock);
+}
+
+/* Logs whether a buffer was mapped. err is NULL if it was. */
+static void ipc_log(struct engine *e, segment_id_t id, const struct ipc_map *m,
+		    const struct tei_err *err)
+{
+	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
+
+	TEI_INFO("engine", "peer %s: GPU memory 0x%llx, %llu bytes: %s%s",
+		 desc ? desc->name : "?", (unsigned long long)m->range.base,
+		 (unsigned long long)(m->range.end - m->range.base),
+		 err ? "not mapped: " : "mapped, the GPU copies",
+		 err ? err->text : "");
+	tei_meta_desc_unref(desc);
+}
+
+/* Maps a buffer of the process and adds it to the table. If the driver cannot
+ * map it, adds it without an address, so that it is not tried again. Returns
+ * NULL if memory is short, or if a copy uses an earlier mapping. */
+static struct ipc_map *ipc_map_add(struct engine_ipc *ipc, segment_id_t id,
+				   const struct tei_local_gpu *what,
+				   uint64_t near) TEI_REQUIRES(ipc->lock)
+{
+	struct engine *e = ipc->engine;
+	struct ipc_map *m = calloc(1, sizeof(*m));
+	struct tei_err err;
+	int ret;
+
+	if (!m)
+		return NULL;
+	ipc_unmap_stale(ipc);
+	m->range.base = what->base;
+	m->range.end = what->base + what->len;
+	m->serial = what->serial;
+	m->place = what->place;
+	m->near = near;
+	if (tei_range_insert(&ipc->maps, &m->range)) {
+		free(m);
+		return NULL;
+	}
+	ret = tei_gpu_peer_open(ipc_gpu(e),
+				(const struct tei_cuda_ipc *)what->data,
+				what->len, near, &m->addr, &err);
+	if (ret)
+		m->addr = 0;
+	else
+		__atomic_add_fetch(&ipc->mapped, 1, __ATOMIC_RELAXED);
+	ipc_log(e, id, m, ret ? &err : NULL);
+	return m;
+}
+
+bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
+		     struct tei_local_gpu_range *range, uint64_t *at)
+{
+	struct tei_local_peer *peer = ipc->process->peer;
+	struct tei_local_gpu what;
+	struct ipc_map *m = NULL;
+	struct tei_range *r;
+
+	tei_mutex_lock(&ipc->lock);
+	r = tei_range_find(&ipc->maps, range->addr, range->len);
+	if (r && !ipc_map_of(r)->addr && near && !ipc_map_of(r)->near) {
+		/* this process may not see the GPU of the buffer, but have
+		 * another GPU that can map it */
+		ipc_unmap(ipc, ipc_map_of(r));
+		r = NULL;
+	}
+	if (r && tei_local_gpu_valid(peer, ipc_map_of(r)->place,
+				     ipc_map_of(r)->serial))
+		m = ipc_map_of(r);
+	else if (tei_local_gpu_find(peer, range->addr, range->len, &what))
+		m = ipc_map_add(ipc, id, &what, near);
+	if (m && m->addr) {
+		range->place = m->place;
+		range->serial = m->serial;
+		*at = m->addr + (range->addr - m->range.base);
+	} else {
+		m = NULL;
+	}
+	tei_mutex_unlock(&ipc->lock);
+	return m != NULL;
+}
+
+/* Returns true if the range of the operation is still mapped where the operation
+ * accesses it. */
+static bool ipc_same(struct engine_ipc *ipc, const struct engine_ipc_op *op,
+		     uint64_t at) TEI_REQUIRES(ipc->lock)
+{
+	struct tei_range *r = tei_range_find(&ipc->maps, op->range.addr,
+					     op->range.len);
+	const struct ipc_map *m = r ? ipc_map_of(r) : NULL;
+
+	return m && m->addr && m->serial == op->range.serial &&
+	       m->addr + (op->range.addr - m->range.base) == at;
+}
+
+int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
+		      uint64_t at)
+{
+	int ret = TEI_ERR_NOT_REGISTERED;
+
+	/* no memory is unmapped and no other memory is mapped to these addresses
+	 * as long as the lock is held, or the operation is in progress */
+	tei_mutex_lock(&ipc->lock);
+	if (ipc_same(ipc, op, at))
+		ret = tei_gpu_submit(ipc_gpu(ipc->engine), &op->op);
+	tei_mutex_unlock(&ipc->lock);
+	return ret;
+}
+
+void engine_ipc_broken(struct engine_ipc *ipc,
+		       const struct tei_local_gpu_range *range)
+{
+	struct tei_range *r;
+
+	tei_mutex_lock(&ipc->lock);
+	r = tei_range_find(&ipc->maps, range->addr, range->len);
+	if (r && ipc_map_of(r)->serial == range->serial)
+		ipc_map_of(r)->serial = 0;
+	tei_mutex_unlock(&ipc->lock);
+}
+
+struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc)
+{
+	return &ipc->guard;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_ENGINE_IPC_H
+#define TEI_API_ENGINE_IPC_H
+
+/*
+ * GPU memory of other processes of this host: the own GPU memory, which peers
+ * map, and the memory of a local process, which this process maps.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/gpu/tei_gpu.h"
+#include "prov/local/tei_local_gpu.h"
+#include "transfer_engine_c.h"
+
+struct engine;
+struct engine_ipc;
+struct engine_local_process;
+struct engine_region;
+struct tei_err;
+
+/*
+ * Publishes registered GPU memory for the processes of this host. Returns false
+ * with *err filled if that is impossible or switched off
+ * (MOONRAIL_GPU_IPC).
+ */
+bool engine_ipc_export(struct engine *e, const struct engine_region *r,
+		       struct tei_err *err);
+
+/* Creates the state of a local process whose GPU memory may be mapped. Returns
+ * NULL if memory is short; the memory is not mapped then. */
+struct engine_ipc *engine_ipc_new(struct engine *e,
+				  struct engine_local_process *process);
+/* Unmaps the memory of the process and frees the state. No task may use it.
+ * NULL is ignored. */
+void engine_ipc_free(struct engine_ipc *ipc);
+/* Returns true if GPU memory of the process is mapped. */
+bool engine_ipc_mapped(struct engine_ipc *ipc);
+
+/* A copy from or to GPU memory of a local process. */
+struct engine_ipc_op {
+	struct tei_gpu_op op;		  /* op.guard is engine_ipc_guard() */
+	struct tei_local_gpu_range range; /* range at the process */
+};
+
+/*
+ * Finds the mapping of a range of the process, and maps the buffer that contains
+ * it if this was not tried before. "near" is an address in GPU memory of this
+ * process, or 0. Completes *range, and stores its address in this process in
+ * *at. Returns false if the range cannot be mapped. May block in the driver.
+ */
+bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
+		     struct tei_local_gpu_range *range, uint64_t *at);
+/* Returns the guard of the operations of type struct engine_ipc_op that access
+ * memory of the process. */
+struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc);
+/* Submits an operation that accesses the range at the address "at" of
+ * engine_ipc_find. Returns the result of tei_gpu_submit, or
+ * TEI_ERR_NOT_REGISTERED if the memory was unmapped since. */
+int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
+		      uint64_t at);
+/* Called after an error of the driver, for example because the program has
+ * destroyed the CUDA context in which the buffer is mapped. The next request
+ * maps the buffer again. */
+void engine_ipc_broken(struct engine_ipc *ipc,
+		       const struct tei_local_gpu_range *range);
+
+/*
+ * Unmaps the memory that local processes have unregistered, and the memory of
+ * processes that have ended. This is the callback tei_gpu_set_sweep; arg is the
+ * engine.
+ */
+void engine_ipc_sweep(void *arg);
+
+#endif /* TEI_API_ENGINE_IPC_H */
