@@ -153,6 +153,7 @@ SRCS_ft_gpu_device = $(FX_SRCS) \
 	fabtests/functional/ft_files_rig.c \
 	fabtests/functional/ft_gpu_device.c \
 	fabtests/functional/ft_gpu_device_files.c \
+	fabtests/functional/ft_gpu_device_ipc.c \
 	fabtests/functional/ft_gpu_device_kinds.c \
 	fabtests/functional/fx_gpu.c \
 	# EOL
@@ -170,6 +171,12 @@ SRCS_ft_gpu_files = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
 	fabtests/functional/ft_files_rig.c \
 	fabtests/functional/ft_gpu_files.c \
+	# EOL
+
+SRCS_ft_gpu_ipc = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
+	fabtests/functional/ft_gpu_ipc.c \
+	fabtests/functional/fx_gpu.c \
 	# EOL
 
 SRCS_ft_gpu_slot = $(FX_SRCS) \
@@ -373,6 +380,7 @@ FUNC_TESTS += \
 	ft_gpu_device \
 	ft_gpu_direct \
 	ft_gpu_files \
+	ft_gpu_ipc \
 	ft_gpu_slot \
 	ft_gpu_stage \
 	ft_hints \
@@ -457,6 +465,7 @@ TSAN_TESTS += \
 	ft_gpu \
 	ft_gpu_direct \
 	ft_gpu_files \
+	ft_gpu_ipc \
 	ft_gpu_slot \
 	ft_gpu_stage \
 	ft_hostile \

@@ -32,6 +32,7 @@ static const struct {
 	DEVICE_CALL("cuMemHostUnregister", unpin),
 	DEVICE_CALL("cuMemcpyHtoD_v2", to_device),
 	DEVICE_CALL("cuMemcpyDtoH_v2", to_host),
+	DEVICE_CALL("cuMemcpyDtoD_v2", on_device),
 	DEVICE_CALL("cuCtxSynchronize", wait),
 	DEVICE_CALL("cuMemAllocAsync", pool_alloc),
 	DEVICE_CALL("cuMemFreeAsync", pool_free),
@@ -318,6 +319,7 @@ int main(int argc, char **argv)
 	device_kinds(&rig);
 	device_rates(&rig);
 	destroyTransferEngine(rig.engine);
+	device_ipc(&rig);
 	device_files(&rig);
 	ft_ok(fx_buf_guards(&rig.host) && fx_buf_guards(&rig.back),
 	      "guard_zones_are_unchanged");

@@ -36,6 +36,7 @@ struct device_driver {
 	int (*unpin)(void *);
 	int (*to_device)(uint64_t, const void *, size_t);
 	int (*to_host)(void *, uint64_t, size_t);
+	int (*on_device)(uint64_t, uint64_t, size_t);
 	int (*wait)(void);
 
 	/* functions for memory of a pool */
@@ -72,6 +73,9 @@ static inline void *device_ptr(uint64_t addr)
 
 /* --- ft_gpu_device_kinds.c ----------------------------------------------- */
 void device_kinds(struct device_rig *rig);
+
+/* --- ft_gpu_device_ipc.c (creates its own engine) ------------------------ */
+void device_ipc(struct device_rig *rig);
 
 /* --- ft_gpu_device_files.c (creates its own engines) --------------------- */
 void device_files(struct device_rig *rig);

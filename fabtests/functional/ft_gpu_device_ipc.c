@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Copies from and to real GPU memory of another process of this host, which this
+ * process maps. There are no rails, so no other transport can move the bytes.
+ */
+#include <string.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_gpu_device.h"
+
+#define IPC_ROUNDS 25
+/* required ratio of the engine's rate to the driver's rate */
+#define IPC_GOAL 0.9
+
+/* A target with GPU memory, and an engine that has the memory of the rig. */
+struct device_ipc {
+	struct device_rig *rig;
+	transfer_engine_t engine;
+	struct fx_peer peer;
+	uint64_t there;
+	segment_id_t seg;
+};
+
+static bool ipc_move(struct device_ipc *x, int op, void *local, uint64_t off,
+		     uint64_t len)
+{
+	return fx_move(x->engine, x->seg, op, local, x->there + off, len, 0);
+}
+
+static bool ipc_start(struct device_ipc *x)
+{
+	x->engine = fx_engine("local");
+	x->there = fx_gpu_target(&x->peer, DEVICE_SIZE, "transport=local");
+	return ft_ok(x->engine && x->there &&
+			     fx_register(x->engine, &x->rig->host) &&
+			     fx_register(x->engine, &x->rig->back) &&
+			     !registerLocalMemory(x->engine,
+						  device_ptr(x->rig->gpu[0]),
+						  DEVICE_SIZE, "*", 0) &&
+			     (x->seg = openSegment(x->engine,
+						   x->peer.name)) > 0,
+		     "engine_and_target_without_rails_start");
+}
+
+/* Returns true if the driver lets this process map the target's memory. */
+static bool ipc_possible(struct device_ipc *x)
+{
+	struct fx_job job = { .engine = x->engine, .seg = x->seg,
+			      .op = OPCODE_READ, .local = x->rig->host.p,
+			      .remote = x->there, .len = 1 };
+	struct te_error err = { 0 };
+
+	if (!fx_job_start(&job)) {
+		fx_job_wait(&job, FX_LONG_MS);
+		fx_job_free(&job);
+		return true;
+	}
+	te_last_error(&err, sizeof(err));
+	ft_diag("skipped: the GPU memory of another process cannot be mapped: %s",
+		err.text);
+	return false;
+}
+
+/* Writes host memory, or GPU memory with the same bytes, to the target and reads
+ * it back. Returns true if the bytes are right. */
+static bool ipc_bytes(struct device_ipc *x, bool gpu, uint64_t off,
+		      uint64_t len, uint64_t seq)
+{
+	struct device_rig *rig = x->rig;
+	void *from = gpu ? device_ptr(rig->gpu[0]) : rig->host.p;
+
+	fx_buf_fill(&rig->host, 0, len, seq);
+	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
+	return (!gpu || !rig->cuda.to_device(rig->gpu[0], rig->host.p, len)) &&
+	       fx_gpu_put(&x->peer, 0, DEVICE_SIZE, 0) &&
+	       ipc_move(x, OPCODE_WRITE, from, off, len) &&
+	       fx_gpu_has(&x->peer, off, len, seq) &&
+	       fx_gpu_has(&x->peer, 0, off, 0) &&
+	       fx_gpu_has(&x->peer, off + len, DEVICE_SIZE - off - len, 0) &&
+	       ipc_move(x, OPCODE_READ, rig->back.p, off, len) &&
+	       fx_buf_check(&rig->back, 0, len, seq) &&
+	       fx_buf_poisoned(&rig->back, len, DEVICE_SIZE - len);
+}
+
+/* The driver's own copy within this process, with which a write to the target
+ * is compared. */
+static bool ipc_driver(struct device_rig *rig, bool gpu)
+{
+	if (!gpu)
+		return !rig->cuda.to_device(rig->gpu[1], rig->host.p,
+					    DEVICE_SIZE);
+	return !rig->cuda.on_device(rig->gpu[1], rig->gpu[0], DEVICE_SIZE) &&
+	       !rig->cuda.wait();
+}
+
+/* Compares the best rates in alternating rounds. "what" is the name of the
+ * check. */
+static void ipc_rate(struct device_ipc *x, bool gpu, const char *what)
+{
+	void *from = gpu ? device_ptr(x->rig->gpu[0]) : x->rig->host.p;
+	double best[2] = { 0, 0 }, rate;
+	bool good = true;
+	uint64_t start;
+	int i;
+
+	for (i = 0; i < 2 * IPC_ROUNDS; i++) {
+		start = ft_now_ns();
+		good &= i & 1 ? ipc_move(x, OPCODE_WRITE, from, 0, DEVICE_SIZE)
+			      : ipc_driver(x->rig, gpu);
+		rate = (double)DEVICE_SIZE * 1e9 /
+		       (double)(ft_now_ns() - start);
+		if (rate > best[i & 1])
+			best[i & 1] = rate;
+	}
+	ft_diag("%s: moonrail %.2f GB/s, the driver alone %.2f GB/s", what,
+		best[1] / 1e9, best[0] / 1e9);
+	ft_ok(good && best[1] >= IPC_GOAL * best[0],
+	      "%s_as_fast_as_the_driver", what);
+}
+
+/* The target is killed while its memory is mapped. */
+static void ipc_killed(struct device_ipc *x)
+{
+	fx_peer_kill(&x->peer);
+	closeSegment(x->engine, x->seg);
+	fx_peer_drop(&x->peer);
+	x->there = fx_gpu_target(&x->peer, DEVICE_SIZE, "transport=local");
+	ft_ok(x->there &&
+		      (x->seg = openSegment(x->engine, x->peer.name)) > 0 &&
+		      ipc_bytes(x, true, 1, FX_MIB, 25),
+	      "gpu_to_another_target_after_a_kill");
+}
+
+void device_ipc(struct device_rig *rig)
+{
+	struct device_ipc x = { .rig = rig };
+
+	if (!ipc_start(&x))
+		return;
+	if (ipc_possible(&x)) {
+		ft_ok(ipc_bytes(&x, false, 0, DEVICE_SIZE, 21) &&
+			      ipc_bytes(&x, false, 4095, 4099, 22),
+		      "host_to_mapped_gpu_and_back");
+		ft_ok(ipc_bytes(&x, true, 0, DEVICE_SIZE, 23) &&
+			      ipc_bytes(&x, true, 1, 1, 24),
+		      "gpu_to_mapped_gpu_and_back");
+		ipc_rate(&x, true, "gpu_to_mapped_gpu");
+		if (ft_ok(!rig->cuda.pin(rig->host.p, DEVICE_SIZE, 1),
+			  "host_memory_is_pinned_for_mapped_gpu")) {
+			ipc_rate(&x, false, "pinned_to_mapped_gpu");
+			rig->cuda.unpin(rig->host.p);
+		}
+		ipc_killed(&x);
+	}
+	destroyTransferEngine(x.engine);
+	fx_peer_stop(&x.peer);
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Copies by the GPU from and to GPU memory of another process of this host.
+ * Each process uses the CUDA stand-in. Unless a case says otherwise, the
+ * processes have no rails, so no other transport can move the bytes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/common/cuda_stand_in.h"
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/fx_gpu.h"
+
+#define IPC_SIZE  (17 * FX_MIB + 17)
+#define IPC_RACES 20
+
+struct ipc_rig {
+	struct cuda_stand_in cuda;
+	transfer_engine_t engine;
+	struct fx_buf mem;	/* host memory, 2 * IPC_SIZE bytes */
+	uint64_t gpu[2];	/* GPU memory of this process, one buffer on
+				 * each of two GPUs */
+	struct fx_peer peer;
+	uint64_t there;		/* address of the peer's GPU memory */
+	segment_id_t seg;
+	uint64_t sequence;
+};
+
+/* --- the peer ------------------------------------------------------------ */
+
+static struct cuda_stand_in child_cuda;
+
+static bool child_make(struct fx_gpu *gpu, size_t len)
+{
+	void *context;
+
+	if (!cuda_stand_in_load(&child_cuda))
+		return false;
+	gpu->to_device = child_cuda.to_device;
+	gpu->to_host = child_cuda.to_host;
+	gpu->addr = cuda_stand_in_memory(&child_cuda, 0, len, &context);
+	return gpu->addr != 0;
+}
+
+static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
+		      const char *verb, const char *args, char *text)
+{
+	static struct fx_gpu gpu;
+
+	if (!strcmp(verb, "hold")) {
+		child_cuda.hold(atoi(args));
+		return 0;
+	}
+	if (!strcmp(verb, "left"))
+		return (int)child_cuda.left();
+	if (!strcmp(verb, "copies"))
+		return (int)child_cuda.copies();
+	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
+}
+
+/* Starts a process with GPU memory. Returns the address of the memory, or 0. */
+static uint64_t ipc_peer(struct fx_peer *peer, const char *transport,
+			 const char *option)
+{
+	char by[32];
+
+	snprintf(by, sizeof(by), "transport=%s", transport);
+	if (!fx_peer_start(peer, IPC_SIZE, by, FX_HASTY, option, NULL) ||
+	    fx_ask(peer, "gpu 1"))
+		return 0;
+	return strtoull(peer->text, NULL, 10);
+}
+
+static bool ipc_target(struct ipc_rig *rig, const char *transport,
+		       const char *option)
+{
+	rig->there = ipc_peer(&rig->peer, transport, option);
+	rig->seg = rig->there ? openSegment(rig->engine, rig->peer.name) : -1;
+	return rig->seg > 0;
+}
+
+/* --- bytes --------------------------------------------------------------- */
+
+static bool ipc_move(struct ipc_rig *rig, int op, void *local, uint64_t off,
+		     uint64_t len, uint64_t block)
+{
+	return fx_move(rig->engine, rig->seg, op, local, rig->there + off, len,
+		       block);
+}
+
+/* Returns true if only the range at off has the pattern of the sequence. */
+static bool ipc_only(struct ipc_rig *rig, uint64_t off, uint64_t len)
+{
+	return fx_gpu_has(&rig->peer, off, len, rig->sequence) &&
+	       fx_gpu_has(&rig->peer, 0, off, 0) &&
+	       fx_gpu_has(&rig->peer, off + len, IPC_SIZE - off - len, 0);
+}
+
+/* Writes host memory to the peer's GPU memory and reads it back. Returns true
+ * if the bytes are right and no others have changed. */
+static bool ipc_round(struct ipc_rig *rig, uint64_t off, uint64_t len,
+		      uint64_t block)
+{
+	fx_buf_fill(&rig->mem, 0, len, ++rig->sequence);
+	fx_buf_poison(&rig->mem, IPC_SIZE, IPC_SIZE);
+	return fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0) &&
+	       ipc_move(rig, OPCODE_WRITE, rig->mem.p, off, len, block) &&
+	       ipc_only(rig, off, len) &&
+	       ipc_move(rig, OPCODE_READ, rig->mem.p + IPC_SIZE, off, len,
+			block) &&
+	       fx_buf_check(&rig->mem, IPC_SIZE, len, rig->sequence) &&
+	       fx_buf_poisoned(&rig->mem, IPC_SIZE + len, IPC_SIZE - len);
+}
+
+static void *ipc_gpu(const struct ipc_rig *rig, int i)
+{
+	return (void *)(uintptr_t)rig->gpu[i];
+}
+
+/* Writes the memory of the local GPU 0 to the peer's GPU memory and reads it
+ * back into the local GPU 1. Returns true if the bytes are right. */
+static bool ipc_gpus(struct ipc_rig *rig, uint64_t off, uint64_t len,
+		     uint64_t block)
+{
+	fx_buf_fill(&rig->mem, 0, len, ++rig->sequence);
+	fx_buf_poison(&rig->mem, IPC_SIZE, IPC_SIZE);
+	return !rig->cuda.to_device(rig->gpu[0], rig->mem.p, len) &&
+	       !rig->cuda.to_device(rig->gpu[1], rig->mem.p + IPC_SIZE,
+				    IPC_SIZE) &&
+	       fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0) &&
+	       ipc_move(rig, OPCODE_WRITE, ipc_gpu(rig, 0), off, len, block) &&
+	       ipc_only(rig, off, len) &&
+	       ipc_move(rig, OPCODE_READ, ipc_gpu(rig, 1), off, len, block) &&
+	       !rig->cuda.to_host(rig->mem.p + IPC_SIZE, rig->gpu[1],
+				  IPC_SIZE) &&
+	       fx_buf_check(&rig->mem, IPC_SIZE, len, rig->sequence) &&
+	       fx_buf_poisoned(&rig->mem, IPC_SIZE + len, IPC_SIZE - len);
+}
+
+static void bytes(struct ipc_rig *rig)
+{
+	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0) && ipc_round(rig, 4095, 1, 0) &&
+		      ipc_round(rig, IPC_SIZE - 1, 1, 0) &&
+		      ipc_round(rig, 3, 2 * FX_MIB + 1, 0),
+	      "write_and_read_of_gpu_of_another_process_complete");
+	ft_ok(ipc_round(rig, 0, 2 * FX_MIB, 8192) &&
+		      ipc_round(rig, 1, 8 * FX_MIB, 700000),
+	      "batches_of_small_requests_complete");
+	ft_ok(ipc_gpus(rig, 0, IPC_SIZE, 0) && ipc_gpus(rig, 7, 1, 0) &&
+		      ipc_gpus(rig, 1, 3 * FX_MIB, 100000),
+	      "write_and_read_between_two_gpus_complete");
+}
+
+/* The target is not involved in the transfers. */
+static void stopped_target(struct ipc_rig *rig)
+{
+	int before = fx_ask(&rig->peer, "copies"), after;
+	bool moved;
+
+	fx_buf_fill(&rig->mem, 0, IPC_SIZE, ++rig->sequence);
+	moved = fx_peer_pause(&rig->peer) &&
+		ipc_move(rig, OPCODE_WRITE, rig->mem.p, 0, IPC_SIZE, 0);
+	fx_peer_resume(&rig->peer);
+	after = fx_ask(&rig->peer, "copies");
+	ft_ok(moved && after == before && ipc_only(rig, 0, IPC_SIZE),
+	      "write_to_a_stopped_target_completes");
+}
+
+/* --- refused requests ---------------------------------------------------- */
+
+static struct fx_job ipc_job(const struct ipc_rig *rig, int op)
+{
+	return (struct fx_job){ .engine = rig->engine, .seg = rig->seg,
+				.op = op, .local = rig->mem.p,
+				.remote = rig->there, .len = IPC_SIZE };
+}
+
+static void refused(struct ipc_rig *rig)
+{
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	struct te_local local[2] = { { rig->mem.p, 64 },
+				     { rig->mem.p + 128, 64 } };
+	struct te_remote remote = { rig->there, 128 };
+	struct te_request list = { .opcode = TE_WRITE, .target_id = rig->seg,
+				   .local = local, .local_count = 2,
+				   .remote = &remote, .remote_count = 1 };
+	struct te_error err;
+
+	fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0);
+	job.remote++;
+	ft_ok(fx_job_start(&job) == 8 && fx_gpu_has(&rig->peer, 0, IPC_SIZE, 0),
+	      "request_beyond_target_memory_is_refused");
+	job = ipc_job(rig, OPCODE_WRITE);
+	job.local = rig->mem.p + IPC_SIZE + 1;
+	ft_ok(fx_job_start(&job) == 3,
+	      "write_from_unregistered_source_is_refused");
+	ft_ok(fx_submit(rig->engine, &list, &err) == -8,
+	      "scatter_gather_request_is_refused");
+}
+
+/* --- requests that end early --------------------------------------------- */
+
+static void cancelled(struct ipc_rig *rig)
+{
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	bool ended;
+
+	job.block = 64 * FX_KIB;
+	fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0);
+	fx_buf_fill(&rig->mem, 0, IPC_SIZE, ++rig->sequence);
+	rig->cuda.hold(1);
+	ft_ok(!fx_job_start(&job), "batch_is_submitted");
+	fx_nap(50000);
+	ft_ok(!te_cancel_batch(rig->engine, job.id), "batch_is_cancelled");
+	fx_nap(50000);
+	ended = fx_job_poll(&job);
+	ft_ok(!ended && job.n[STATUS_CANCELED],
+	      "cancelled_tasks_wait_for_their_copies: %s", fx_job_text(&job));
+	rig->cuda.hold(0);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended &&
+		      job.n[STATUS_CANCELED] + job.n[STATUS_COMPLETED] ==
+			      job.tasks &&
+		      fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0) &&
+		      fx_gpu_has(&rig->peer, 0, IPC_SIZE, 0),
+	      "no_byte_lands_after_cancelled_tasks_have_ended: %s",
+	      fx_job_text(&job));
+	fx_job_free(&job);
+}
+
+/* The peer unregisters memory that this process has mapped. */
+static void unregistered(struct ipc_rig *rig)
+{
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	bool ended;
+	int ret;
+
+	fx_buf_fill(&rig->mem, 0, IPC_SIZE, ++rig->sequence);
+	rig->cuda.hold(1);
+	if (!ft_ok(!fx_job_start(&job), "write_is_submitted"))
+		return;
+	fx_nap(50000);
+	ret = fx_ask(&rig->peer, "ungpu");
+	ft_ok(ret == -4, "unregistration_during_a_copy_is_busy: %d", ret);
+	rig->cuda.hold(0);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_COMPLETED] == 1 &&
+		      fx_gpu_has(&rig->peer, 0, IPC_SIZE, rig->sequence),
+	      "copy_into_memory_that_stays_registered_completes: %s",
+	      fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_that_was_busy_is_still_mapped");
+	ft_ok(!fx_ask(&rig->peer, "ungpu") &&
+		      fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0) &&
+		      fx_job_start(&job) == 8 &&
+		      fx_gpu_has(&rig->peer, 0, IPC_SIZE, 0),
+	      "write_to_unregistered_memory_is_refused");
+	ft_ok(!fx_ask(&rig->peer, "regpu") && ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_that_is_registered_again_is_mapped_again");
+}
+
+/* The peer unregisters memory at any time during transfers. */
+static void unregistered_at_any_time(struct ipc_rig *rig)
+{
+	unsigned int completed = 0, failed = 0, i;
+	struct fx_job job;
+	bool good = true;
+
+	for (i = 0; i < IPC_RACES && good; i++) {
+		job = ipc_job(rig, OPCODE_WRITE);
+		job.block = i & 1 ? 0 : 64 * FX_KIB;
+		fx_buf_fill(&rig->mem, 0, IPC_SIZE, ++rig->sequence);
+		good = fx_gpu_withdraw(&rig->peer, &job, i % 8 == 7, &completed,
+				       &failed) &&
+		       !fx_ask(&rig->peer, "regpu");
+	}
+	ft_ok(good, "no_byte_lands_after_unregistration");
+	ft_diag("%u tasks completed, %u failed", completed, failed);
+	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
+	      "transfers_after_unregistrations_complete");
+}
+
+/* Waits until the driver has at most `most` objects of this process. */
+static bool ipc_left(const struct ipc_rig *rig, unsigned int most)
+{
+	unsigned int ms;
+
+	for (ms = 0; ms < fx_ms(10000) && rig->cuda.left() > most; ms += 10)
+		fx_nap(10000);
+	return rig->cuda.left() <= most;
+}
+
+/* Memory that its owner has unregistered does not stay mapped in a process that
+ * is idle, because the driver could not free it. */
+static void idle(struct ipc_rig *rig)
+{
+	unsigned int with = rig->cuda.left();
+
+	ft_ok(!fx_ask(&rig->peer, "ungpu") && ipc_left(rig, with - 1),
+	      "unregistered_memory_is_unmapped_by_an_idle_process");
+	ft_ok(!fx_ask(&rig->peer, "regpu") && ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_is_mapped_again_after_an_idle_time");
+}
+
+/* --- initiators that are stopped or killed ------------------------------- */
+
+static bool ipc_initiator(struct ipc_rig *rig, struct fx_peer *other)
+{
+	int seg;
+
+	if (!ipc_peer(other, "local", NULL) ||
+	    fx_ask(other, "reg 0 %llu 0", IPC_SIZE))
+		return false;
+	seg = fx_ask(other, "open %s", rig->peer.name);
+	return seg > 0 && !fx_ask(other, "hold 1") &&
+	       !fx_ask(other, "start %d %d 0 %llu %llu 65536 1 -", seg,
+		       OPCODE_WRITE, (unsigned long long)rig->there, IPC_SIZE);
+}
+
+static void other_initiators(struct ipc_rig *rig)
+{
+	struct fx_peer other;
+	bool killed;
+	int ret;
+
+	if (!ft_ok(ipc_initiator(rig, &other), "another_initiator_starts"))
+		return;
+	fx_nap(300000);
+	fx_peer_pause(&other);
+	ret = fx_ask(&rig->peer, "ungpu");
+	ft_ok(ret == -4, "memory_in_use_by_a_stopped_process_is_busy: %d", ret);
+	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
+	      "transfers_while_another_initiator_is_stopped_complete");
+	fx_peer_resume(&other);
+	fx_peer_kill(&other);
+	ret = fx_ask(&rig->peer, "ungpu");
+	killed = !ret && fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0);
+	fx_peer_drop(&other);
+	ft_ok(killed && fx_gpu_has(&rig->peer, 0, IPC_SIZE, 0),
+	      "memory_in_use_by_a_killed_process_is_unregistered: %d", ret);
+	ft_ok(!fx_ask(&rig->peer, "regpu") && ipc_round(rig, 0, IPC_SIZE, 0),
+	      "transfers_after_another_initiator_was_killed_complete");
+}
+
+/* --- a target that is killed --------------------------------------------- */
+
+static void killed_target(struct ipc_rig *rig)
+{
+	unsigned int before = rig->cuda.left();
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	struct fx_job more = job;
+	struct te_error err = { 0 };
+	bool ended;
+	int ret;
+
+	rig->cuda.hold(1);
+	if (!ft_ok(!fx_job_start(&job), "write_to_a_target_is_submitted"))
+		return;
+	fx_nap(50000);
+	fx_peer_kill(&rig->peer);
+	rig->cuda.hold(0);
+	ended = fx_job_wait(&job, FX_LONG_MS) &&
+		!te_task_error(rig->engine, job.id, 0, &err, sizeof(err));
+	ft_ok(ended && job.n[STATUS_FAILED] == 1 && strstr(err.text, "ended"),
+	      "write_to_a_killed_target_fails: %s: %s", fx_job_text(&job),
+	      err.text);
+	fx_job_free(&job);
+	ret = fx_job_start(&more);
+	ft_ok(ret == 8, "later_write_to_a_killed_target_is_refused: %d", ret);
+	ft_ok(ipc_left(rig, before - 1),
+	      "memory_of_a_killed_target_is_unmapped");
+	closeSegment(rig->engine, rig->seg);
+	fx_peer_drop(&rig->peer);
+	ft_ok(ipc_target(rig, "local", NULL) && ipc_round(rig, 0, IPC_SIZE, 0),
+	      "transfers_to_another_target_complete");
+}
+
+/* --- CUDA IPC that is refused -------------------------------------------- */
+
+/* Tests that the bytes then go another way, through host memory. `option` is an
+ * environment variable of the target; `name` and `value` are one of this
+ * process, or NULL. */
+static void refused_by(const struct ipc_rig *like, const char *what,
+		       const char *option, const char *name, const char *value)
+{
+	struct ipc_rig rig = *like;
+	int before, after;
+
+	if (name)
+		setenv(name, value, 1);
+	rig.engine = fx_engine("auto");
+	before = rig.engine && fx_register(rig.engine, &rig.mem) &&
+				 ipc_target(&rig, "auto", option) ?
+			 fx_ask(&rig.peer, "copies") :
+			 -1;
+	after = before >= 0 && ipc_round(&rig, 1, 2 * FX_MIB, 0) ?
+			fx_ask(&rig.peer, "copies") :
+			-1;
+	/* ipc_round makes at least 4 copies there itself */
+	ft_ok(after > before + 4, "bytes_go_through_host_memory_if_%s", what);
+	fx_peer_stop(&rig.peer);
+	destroyTransferEngine(rig.engine);
+	if (name)
+		unsetenv(name);
+}
+
+static void refused_without_rails(const struct ipc_rig *like)
+{
+	struct ipc_rig rig = *like;
+	struct te_error err = { 0 };
+	struct fx_job job;
+
+	ft_ok(ipc_target(&rig, "local", "CUDA_STAND_IN_NO_IPC=export"),
+	      "target_without_ipc_starts");
+	job = ipc_job(&rig, OPCODE_READ);
+	ft_ok(fx_job_start(&job) == 8 && !te_last_error(&err, sizeof(err)) &&
+		      *err.text,
+	      "request_is_refused_without_ipc_and_rails: %s", err.text);
+	fx_peer_stop(&rig.peer);
+}
+
+static void refusals(struct ipc_rig *rig)
+{
+	refused_by(rig, "the_driver_exports_no_handle",
+		   "CUDA_STAND_IN_NO_IPC=export", NULL, NULL);
+	refused_by(rig, "the_driver_opens_no_handle", "FX_NONE=1",
+		   "CUDA_STAND_IN_NO_IPC", "open");
+	refused_by(rig, "ipc_is_switched_off_here", "FX_NONE=1",
+		   "MOONRAIL_GPU_IPC", "0");
+	refused_by(rig, "ipc_is_switched_off_there", "MOONRAIL_GPU_IPC=0", NULL,
+		   NULL);
+	refused_without_rails(rig);
+}
+
+/* --- the end of an engine ------------------------------------------------- */
+
+static void destroyed(struct ipc_rig *rig)
+{
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	bool ended;
+	int left;
+
+	job.block = 64 * FX_KIB;
+	ended = !fx_job_start(&job) && !fx_ask(&rig->peer, "destroy") &&
+		fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended, "tasks_for_a_target_that_is_destroyed_end: %s",
+	      fx_job_text(&job));
+	fx_job_free(&job);
+	left = fx_ask(&rig->peer, "left");
+	ft_ok(!left, "destroyed_target_frees_all_driver_objects: %d", left);
+	fx_peer_stop(&rig->peer);
+	/* an engine that is destroyed while memory is mapped */
+	ft_ok(ipc_target(rig, "local", NULL) && ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_of_another_target_is_mapped");
+	destroyTransferEngine(rig->engine);
+	left = (int)rig->cuda.left();
+	ft_ok(!left, "destroyed_engine_frees_all_driver_objects: %d", left);
+	fx_peer_stop(&rig->peer);
+}
+
+static bool ipc_setup(struct ipc_rig *rig)
+{
+	void *context;
+	int i;
+
+	srand((unsigned int)fx_seed());
+	rig->mem = fx_buf_map(2 * IPC_SIZE, -1);
+	rig->engine = fx_engine("local");
+	if (!ft_ok(rig->mem.p && rig->engine &&
+			   fx_register(rig->engine, &rig->mem) &&
+			   cuda_stand_in_load(&rig->cuda),
+		   "engine_and_driver_start"))
+		return false;
+	for (i = 0; i < 2; i++) {
+		rig->gpu[i] = cuda_stand_in_memory(&rig->cuda, i, IPC_SIZE,
+						   &context);
+		if (!ft_ok(!registerLocalMemory(rig->engine, ipc_gpu(rig, i),
+						IPC_SIZE, "*", 0),
+			   "local_gpu_%d_is_registered", i))
+			return false;
+	}
+	return ft_ok(ipc_target(rig, "local", NULL),
+		     "target_with_gpu_memory_starts");
+}
+
+int main(int argc, char **argv)
+{
+	struct ipc_rig rig = { .engine = NULL };
+
+	fx_extend(child_obey);
+	fx_init(argc, argv);
+	if (!ipc_setup(&rig))
+		return ft_result();
+	bytes(&rig);
+	stopped_target(&rig);
+	refused(&rig);
+	cancelled(&rig);
+	unregistered(&rig);
+	unregistered_at_any_time(&rig);
+	idle(&rig);
+	other_initiators(&rig);
+	killed_target(&rig);
+	refusals(&rig);
+	destroyed(&rig);
+	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
+	fx_buf_unmap(&rig.mem);
+	return ft_result();
+}
