@@ -209,9 +209,10 @@ def test_target_that_was_restarted_is_found_again(engine, memory, own_target):
 
 
 def test_batches_of_a_killed_target_fail(engine, memory, own_target):
+    # 2 GB, which take far longer than the time until the target is killed
     ids = [engine.batch_transfer_async_write(
         own_target.name, [memory.address] * 4, [own_target.address] * 4, [1 << 20] * 4)
-        for _ in range(20)]
+        for _ in range(500)]
     own_target.close()
     assert engine.get_batch_transfer_status(ids) == -1
     assert all(engine.transfer_check_status(one) == -1 for one in ids)
