@@ -546,9 +546,11 @@ int tei_cuda_retain(struct tei_cuda *cuda, const struct tei_cuda_ipc *of,
 		    cuda->device_uuid(uuid, handle) ||
 		    memcmp(uuid, of->uuid, sizeof(uuid)))
 			continue;
+		if (cuda_check(cuda, cuda->primary_retain(context, handle),
+			       "cuDevicePrimaryCtxRetain", err))
+			return err->code;
 		*device = handle;
-		return cuda_check(cuda, cuda->primary_retain(context, handle),
-				  "cuDevicePrimaryCtxRetain", err);
+		return 0;
 	}
 	cuda_explain(err, TEI_ERR_NO_DEVICE,
 		     "this process does not see the GPU of the memory");
