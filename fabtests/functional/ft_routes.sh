@@ -171,7 +171,7 @@ no_way()
 # Each of b's rails carries at least a third of the bytes.
 shared()
 {
-	flat && target r0,r1 && write r0 1 || return
+	flat && target r0,r1 && write r0 3 || return
 	rails_wait i 60
 	written $? || return
 	rx0=$(received 0) rx1=$(received 1)
@@ -184,7 +184,7 @@ near()
 {
 	flat && target r0,r1 --nic_priority_matrix="{\"cpu:0\":
 		[[\"$1\"],[\"$2\"]],\"*\":[[\"$1\"],[\"$2\"]]}" &&
-		write r0 1 || return
+		write r0 3 || return
 	rails_wait i 60
 	written $? || return
 	rx0=$(received "${1#r}") rx1=$(received "${2#r}")
