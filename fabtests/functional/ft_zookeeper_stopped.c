@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <string.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_zookeeper.h"
@@ -14,6 +15,9 @@
 #define STOPPED_BLOCK 65536
 /* number of writes that must finish during a call that waits for the server */
 #define STOPPED_MOVES 20
+/* longer than the time after a registration in which the engine only notes
+ * further registrations, and publishes them later, in ms */
+#define STOPPED_REST_MS 1000
 
 /* The measurement of one call. */
 struct stopped_call {
@@ -130,6 +134,8 @@ void zk_stopped(struct zk_rig *rig)
 		   zk_mover_start(&m, rig, seg, &target, STOPPED_BLOCK),
 		   "a_segment_is_found_and_written"))
 		return;
+	/* Shortly after a registration, others do not wait for the server. */
+	usleep(fx_ms(STOPPED_REST_MS) * 1000);
 	ft_zk_pause(&rig->zk, 0);
 	/* The segment is open, so opening it again needs no server. */
 	ft_ok(openSegment(rig->engine, "target") == seg &&
