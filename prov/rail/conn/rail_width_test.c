@@ -2,12 +2,15 @@
 /* Tests of the width of a rail pair: its choice with a clock and rates of the
  * test, and transfers over two connections of one pair. */
 
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_pair.h"
 #include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
@@ -605,6 +608,104 @@ static void test_failed_connection_narrows_the_pair(void)
 	width_end(&rig);
 }
 
+/* --- an extra connection that does not work -------------------------------- */
+
+static int width_error;			/* atomic: error of each post on the
+					 * extra lane, -FI_E* */
+
+static ssize_t width_refuse_write(struct fid_ep *ep,
+				  const struct fi_msg_rma *msg, uint64_t flags)
+{
+	(void)ep;
+	(void)msg;
+	(void)flags;
+	return __atomic_load_n(&width_error, __ATOMIC_RELAXED);
+}
+
+/* Makes each write on the extra lane fail with that error. A lane that replaces
+ * the extra lane is not changed. Returns the generation of the lane. */
+static uint32_t width_refuse(const struct width_rig *rig, int error)
+{
+	struct rail_lane *lane = width_lane(rig, 1);
+	static struct fi_ops_rma ops;
+	uint32_t gen;
+
+	__atomic_store_n(&width_error, error, __ATOMIC_RELAXED);
+	if (!rail_lane_active(lane))
+		lane++;
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(lane->ep);
+	ops = *lane->ep->rma;
+	ops.writemsg = width_refuse_write;
+	lane->ep->rma = &ops;
+	gen = lane->gen;
+	tei_mutex_unlock(&lane->lock);
+	return gen;
+}
+
+/* Returns true if the extra lane is still the one with that generation. */
+static bool width_lane_is(const struct width_rig *rig, uint32_t gen)
+{
+	const struct rail_lane *lane = width_lane(rig, 1);
+
+	if (!rail_lane_active(lane))
+		lane++;
+	return rail_lane_active(lane) &&
+	       __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE) == gen;
+}
+
+/* Writes for ns while each write on the extra lane fails with that error.
+ * Checks that the base connection carries all data, without a fault. Returns
+ * the width afterwards. least: smallest width of the pair. */
+static uint32_t width_with_error(uint32_t least, int error, uint64_t ns)
+{
+	struct tei_rail_peer_stats stats;
+	struct width_rig rig;
+	uint64_t end, seed = 0;
+	uint32_t gen, n;
+
+	width_begin(&rig, least);
+	if (least < 2)
+		width_widen(&rig);
+	CU_ASSERT_TRUE_FATAL(width_lane_opens(&rig, 1));
+	gen = width_refuse(&rig, error);
+	if (least < 2)
+		width_set_two(&rig);
+	end = tei_now_ns() + ns;
+	do {
+		width_write(&rig, ++seed, -1);
+		rail_sched_enter(rig.from.dp);
+		CU_ASSERT_FALSE(rail_health_faulty(rig.peer, rig.rail, 0));
+		n = width_of(&rig)->ctl.n;
+		rail_sched_leave(rig.from.dp);
+	} while ((least == 2 || n > 1) && tei_now_ns() < end);
+	CU_ASSERT_TRUE(width_lane_is(&rig, gen));
+	tei_rail_peer_get_stats(rig.peer, &stats);
+	CU_ASSERT_EQUAL(stats.fences, 0);
+	CU_ASSERT_EQUAL(stats.retries, 0);
+	CU_ASSERT_EQUAL(width_moved(&rig, 1), 0);
+	width_end(&rig);
+	return n;
+}
+
+static void test_extra_connection_that_never_comes_up_narrows_the_pair(void)
+{
+	CU_ASSERT_EQUAL(width_with_error(1, -FI_EAGAIN,
+					 10 * RAIL_WIDTH_JOIN_NS), 1);
+}
+
+static void test_extra_connection_that_never_comes_up_makes_no_fault(void)
+{
+	CU_ASSERT_EQUAL(width_with_error(2, -FI_EAGAIN, 2 * TEI_NS_PER_SEC), 2);
+}
+
+static void test_failed_post_on_an_extra_lane_narrows_the_pair(void)
+{
+	CU_ASSERT_EQUAL(width_with_error(1, -FI_ENETUNREACH, TEST_WAIT_NS), 1);
+	CU_ASSERT_EQUAL(width_with_error(1, -FI_ENOMEM, TEST_WAIT_NS), 1);
+	CU_ASSERT_EQUAL(width_with_error(2, -FI_ENOMEM, TEI_NS_PER_SEC), 2);
+}
+
 /* Unregisters the target's memory while both connections write to it. No byte
  * may arrive afterwards. */
 static void test_unregistration_fences_both_connections(void)
@@ -718,6 +819,12 @@ const struct tei_test_case rail_width_cases[] = {
 	  test_write_survives_cut_of_the_first_connection },
 	{ "failed_connection_narrows_the_pair",
 	  test_failed_connection_narrows_the_pair },
+	{ "extra_connection_that_never_comes_up_narrows_the_pair",
+	  test_extra_connection_that_never_comes_up_narrows_the_pair },
+	{ "extra_connection_that_never_comes_up_makes_no_fault",
+	  test_extra_connection_that_never_comes_up_makes_no_fault },
+	{ "failed_post_on_an_extra_lane_narrows_the_pair",
+	  test_failed_post_on_an_extra_lane_narrows_the_pair },
 	{ "unregistration_fences_both_connections",
 	  test_unregistration_fences_both_connections },
 	{ "extra_lanes_borrow_a_quarter_of_the_places",

@@ -397,7 +397,7 @@ void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now)
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		rail = rail_at(peer->dp, i);
-		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+		for (j = 0; j < rail->nbase * RAIL_LANE_SLOTS; j++)
 			renew_stuck_lane(peer, &rail->tx_lanes[j], now);
 	}
 }

@@ -33,7 +33,7 @@ void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now);
 void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			 struct rail_conn *conn, uint64_t now);
 /* Calls rail_renew_if_stuck for all connections to the peer that were tried
- * recently. */
+ * recently, except those on extra lanes, without which a rail pair works. */
 void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now);
 /*
  * Replaces the lanes whose connections to the peer show no sign of life,

@@ -7,6 +7,7 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
@@ -103,6 +104,12 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 
 	peer->tasks.posted--;
 	rail_conn_put(s);
+	/* the slice can use another lane, which then shows whether the error
+	 * concerns the rail pair */
+	if (err != -FI_EAGAIN && rail_width_extra(s->lane)) {
+		rail_width_failed(s->conn->width);
+		err = -FI_EAGAIN;
+	}
 	if (err != -FI_EAGAIN) {
 		s->last_err = (int)-err;
 		s->prov_err = 0;
@@ -126,10 +133,27 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	rail_sched_again(peer, s, done);
 }
 
+/* Handles that a connection of the lane is not established. A rail pair works
+ * without its extra connections, so they cause neither a renewal nor a fault:
+ * their pair becomes narrower after some time. */
+static void post_stuck(const struct rail_lane *lane, struct rail_conn *conn,
+		       uint64_t now) TEI_REQUIRES(rail_sched_held)
+{
+	if (rail_width_extra(lane)) {
+		if (now > conn->since_ns + RAIL_WIDTH_JOIN_NS)
+			rail_width_failed(conn->width);
+		return;
+	}
+	if (conn->peer->pairs.stuck)
+		return;
+	conn->peer->pairs.stuck = true;
+	rail_peer_attend(conn->peer);
+}
+
 /* Marks the connections of slices that could not be posted as blocked for a
  * while. */
-static void post_block(struct rail_conn **conn, int n)
-	TEI_REQUIRES(rail_sched_held)
+static void post_block(const struct rail_lane *lane, struct rail_conn **conn,
+		       int n) TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t now = tei_now_ns();
 	int i;
@@ -138,11 +162,8 @@ static void post_block(struct rail_conn **conn, int n)
 		if (!conn[i] || !conn[i]->blocked_now)
 			continue;
 		conn[i]->blocked_now = false;
-		if (!rail_conn_block(conn[i], now, conn[i]->inflight != 0) ||
-		    conn[i]->peer->pairs.stuck)
-			continue;
-		conn[i]->peer->pairs.stuck = true;
-		rail_peer_attend(conn[i]->peer);
+		if (rail_conn_block(conn[i], now, conn[i]->inflight != 0))
+			post_stuck(lane, conn[i], now);
 	}
 }
 
@@ -182,7 +203,7 @@ bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
 		for (i = n - 1; i >= 0; i--)
 			if (ret[i])
 				post_undo(s[i], ret[i], done);
-		post_block(conn, n);
+		post_block(lane, conn, n);
 		rail_sched_leave(dp);
 	} while (n == RAIL_BUNDLE && !blocked);
 	return any;
