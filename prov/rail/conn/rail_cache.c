@@ -323,27 +323,49 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 	return n >= (most ? most : 1);
 }
 
-/* Evicts an idle connection of a lane that has borrowed a place. The place is
- * returned when the connection has been closed. */
-static void cache_recall(struct rail_cache *c, struct tei_rail_dp *dp,
-			 uint64_t now)
+/* Requests that each extra lane that has borrowed places evicts an idle
+ * connection. The lock of the extra lane is needed for that (cache_return), and
+ * the caller holds the lock of another lane. */
+static void cache_recall(struct rail_cache *c, struct tei_rail_dp *dp)
 {
-	struct cache_check look = { .now = now };
 	struct rail_cache *b;
-	struct tei_sieve_entry *e;
+	bool any = false;
 	uint32_t i;
 
 	for (i = 0; i < c->nborrowers; i++) {
 		b = &c->borrowers[i * c->stride];
-		e = tei_sieve_evict(&b->held, cache_busy, &look);
-		if (!e)
+		if (!b->held.count || b->recalled)
 			continue;
-		b->evicted++;
-		cache_part(b,
-			   tei_container_of(e, struct rail_cache_slot, entry));
-		rail_progress_wake(dp);
-		return;
+		b->recalled = true;
+		__atomic_fetch_add(&b->nclosing, 1, __ATOMIC_RELAXED);
+		any = true;
 	}
+	if (any)
+		rail_progress_wake(dp);
+}
+
+/* Evicts an idle connection of an extra lane if cache_recall has requested it.
+ * The place is returned when the connection has been closed. If the lane is not
+ * active, its lock does not guard the connections, and the request is dropped:
+ * it is repeated while places are needed. */
+static void cache_return(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_cache *c = rail_cache_of(lane);
+	struct tei_sieve_entry *e = NULL;
+	struct cache_check look = { 0 };
+
+	if (!c->recalled)
+		return;
+	c->recalled = false;
+	__atomic_fetch_sub(&c->nclosing, 1, __ATOMIC_RELAXED);
+	look.now = tei_now_ns();
+	if (lane->state == RAIL_LANE_ACTIVE)
+		e = tei_sieve_evict(&c->held, cache_busy, &look);
+	if (!e)
+		return;
+	c->evicted++;
+	cache_part(c, tei_container_of(e, struct rail_cache_slot, entry));
 }
 
 /*
@@ -366,7 +388,7 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 	if (rail_cache_degraded(c) || c->full_ns == now)
 		return false;
 	if (c->lent && c->held.count >= cache_places(c))
-		cache_recall(c, conn->peer->dp, now);
+		cache_recall(c, conn->peer->dp);
 	look.of_silent = silent && cache_silent_enough(c, now);
 	while (look.of_silent || c->held.count >= cache_places(c)) {
 		e = tei_sieve_evict(&c->held, cache_busy, &look);
@@ -728,6 +750,7 @@ void rail_cache_close(struct rail_lane *lane)
 	if (!__atomic_load_n(&c->nclosing, __ATOMIC_RELAXED))
 		return;
 	rail_sched_enter(dp);
+	cache_return(lane);
 	while (!tei_list_empty(&c->closing)) {
 		slot = tei_list_first(&c->closing, struct rail_cache_slot,
 				      link);

@@ -33,10 +33,10 @@
  *
  * An extra lane (conn/rail_width.h) has no places of its own: its connections
  * borrow free places of another lane's cache, at most a quarter of them. If
- * that cache needs places, idle connections of the extra lanes are the first to
- * be evicted. While connections wait for a place there, those of the extra
- * lanes take no new slices. So a borrowed place costs no other peer its
- * connection.
+ * that cache needs places, each of its extra lanes is asked to evict an idle
+ * connection and so to return a place. Until that has happened, connections of
+ * the cache itself are evicted as usual. While connections wait for a place
+ * there, those of the extra lanes take no new slices.
  *
  * An off-route connection (one that was used while the route was in doubt, for
  * example) is evicted after it has been idle for a while. Otherwise, if no
@@ -113,7 +113,11 @@ struct rail_cache {
 	struct tei_list closing;	/* places whose evicted connection must
 					 * be closed */
 	uint32_t nclosing;		/* atomic: number of entries of
-					 * "closing" */
+					 * "closing", plus 1 if "recalled" is
+					 * true */
+	bool recalled;			/* extra lane only: the lender needs
+					 * places, so an idle connection must be
+					 * evicted under the lane's lock */
 	uint32_t leftovers;		/* atomic: number of leftovers: evicted
 					 * connections that could not be
 					 * closed */
@@ -186,8 +190,9 @@ void rail_cache_drop(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
  * freed. */
 void rail_cache_forget(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
 
-/* Closes the evicted connections. Must be called before anything is posted on
- * the lane. */
+/* Closes the evicted connections; on an extra lane, first evicts a connection
+ * if the lender needs its place. Must be called before anything is posted on the
+ * lane. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* Returns true if a connection of the lane, other than "but", leads to this
  * address. Two peers may have the same address for a while: a resolver may lead
@@ -196,7 +201,8 @@ void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 		       const struct rail_conn *but) TEI_REQUIRES(lane->lock);
 
-/* Returns true if the lane has evicted connections that must be closed. */
+/* Returns true if the lane has evicted connections that must be closed, or must
+ * return a borrowed place. */
 bool rail_cache_closes(const struct rail_lane *lane);
 
 /* Evicts off-route connections, and connections on extra lanes beyond the width
