@@ -889,6 +889,18 @@ static void progress_widened(struct tei_rail_dp *dp)
 			rail_renew_widen(rail_at(dp, i));
 }
 
+/* After an extra lane could not be opened, returns the places of its connections,
+ * and opens the lane again if it is still needed. */
+static void progress_extra_failed(struct rail *rail, uint64_t now)
+{
+	if (!rail->link.extra_failed || now < rail->link.extra_next_ns)
+		return;
+	rail->link.extra_next_ns = now + PROGRESS_LOST_NS;
+	rail->link.extra_failed = !rail_renew_release(rail);
+	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		rail_renew_widen(rail);
+}
+
 void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 {
 	uint32_t i;
@@ -907,6 +919,7 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	for (i = 0; i < rail_count(dp); i++) {
 		rail_contact_lane_run(rail_at(dp, i), now);
 		progress_lost(rail_at(dp, i), now);
+		progress_extra_failed(rail_at(dp, i), now);
 	}
 }
 

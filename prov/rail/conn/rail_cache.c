@@ -780,6 +780,22 @@ void rail_cache_close(struct rail_lane *lane)
 		rail_progress_wake(dp);
 }
 
+void rail_cache_release(struct rail_lane *lane)
+{
+	struct rail_cache *c = rail_cache_of(lane);
+	struct tei_sieve_entry *e;
+
+	rail_sched_enter(lane->rail->dp);
+	while (!tei_list_empty(&c->held.order)) {
+		e = tei_list_first(&c->held.order, struct tei_sieve_entry,
+				   link);
+		cache_part(c, tei_container_of(e, struct rail_cache_slot,
+					       entry));
+	}
+	rail_sched_leave(lane->rail->dp);
+	rail_cache_close(lane);
+}
+
 bool rail_cache_closes(const struct rail_lane *lane)
 {
 	return __atomic_load_n(&rail_cache_of(lane)->nclosing,

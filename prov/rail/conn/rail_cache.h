@@ -194,6 +194,9 @@ void rail_cache_forget(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
  * if the lender needs its place. Must be called before anything is posted on the
  * lane. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+/* Takes the places from all connections of a lane whose two slots are closed,
+ * so that an extra lane returns the places that it has borrowed. */
+void rail_cache_release(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* Returns true if a connection of the lane, other than "but", leads to this
  * address. Two peers may have the same address for a while: a resolver may lead
  * to a rail that is already known. The provider then makes only one connection

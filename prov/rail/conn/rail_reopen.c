@@ -263,7 +263,9 @@ static bool reopen_take(struct rail_opening *o, bool *failed)
 		there = lane->ep != NULL;
 		tei_mutex_unlock(&lane->lock);
 		/* a rail works without its extra lanes */
-		if (!there && !rail_width_extra(lane))
+		if (!there && rail_width_extra(lane))
+			rail->link.extra_failed = true;
+		else if (!there)
 			reopen_failed(o);
 		*failed = !there;
 		rail_opening_stop(o);

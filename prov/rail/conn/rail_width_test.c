@@ -11,6 +11,7 @@
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_reopen.h"
 #include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
@@ -19,7 +20,9 @@
 #include "prov/rail/core/rail_mr.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/rail_lane_thread.h"
+#include "prov/rail/rail_progress.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
@@ -800,6 +803,84 @@ static void test_extra_lanes_borrow_a_quarter_of_the_places(void)
 	width_end(&rig);
 }
 
+/* Does what the progress thread does, except that nothing is opened again, until
+ * the extra lane has no endpoint and is not being opened. */
+static bool width_await_closed(struct width_rig *rig)
+{
+	const struct rail_lane *lane = width_lane(rig, 1);
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	bool closed = false;
+
+	while (!closed && tei_now_ns() < end) {
+		rail_renew_run(rig->from.dp, tei_now_ns());
+		rail_reopen_collect(rig->rail);
+		tei_relax();
+		closed = lane[0].state == RAIL_LANE_CLOSED &&
+			 lane[1].state == RAIL_LANE_CLOSED &&
+			 !__atomic_load_n(&rig->rail->next_tx[1].under_way,
+					  __ATOMIC_RELAXED);
+	}
+	return closed;
+}
+
+/* Does what the progress thread does until the extra lane is open. The time of
+ * the test passes quickly. */
+static bool width_await_open(struct width_rig *rig, uint64_t now)
+{
+	const struct rail_lane *lane = width_lane(rig, 1);
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	bool open = false;
+
+	while (!open && tei_now_ns() < end) {
+		now += TEI_NS_PER_SEC;
+		rail_renew_run(rig->from.dp, now);
+		rail_progress_reopen(rig->from.dp, now);
+		tei_relax();
+		open = rail_lane_active(&lane[0]) || rail_lane_active(&lane[1]);
+	}
+	return open;
+}
+
+static uint32_t width_lent(const struct width_rig *rig)
+{
+	uint32_t n;
+
+	rail_sched_enter(rig->from.dp);
+	n = rig->rail->cache[0].lent;
+	rail_sched_leave(rig->from.dp);
+	return n;
+}
+
+static void test_extra_lane_that_cannot_be_opened_returns_its_places(void)
+{
+	struct fi_fabric_attr *attr;
+	struct width_rig rig;
+	struct rail_lane *lane;
+	uint64_t now;
+	char *name;
+
+	width_begin(&rig, 2);
+	CU_ASSERT_TRUE_FATAL(width_lane_opens(&rig, 1));
+	width_write(&rig, 1, -1);
+	test_plane_still(&rig.from);
+	CU_ASSERT_EQUAL(width_lent(&rig), 1);
+	/* no provider has the name */
+	attr = rig.rail->fab.info->fabric_attr;
+	name = attr->prov_name;
+	attr->prov_name = "none";
+	lane = width_lane(&rig, 1);
+	rail_renew_lane(rail_lane_active(lane) ? lane : lane + 1, 0);
+	CU_ASSERT_TRUE(width_await_closed(&rig));
+	now = tei_now_ns() + TEI_NS_PER_SEC;
+	rail_progress_reopen(rig.from.dp, now);
+	CU_ASSERT_EQUAL(width_lent(&rig), 0);
+	CU_ASSERT_FALSE(__atomic_load_n(&rig.rail->link.lost, __ATOMIC_RELAXED));
+	attr->prov_name = name;
+	CU_ASSERT_TRUE(width_await_open(&rig, now));
+	width_write(&rig, 2, -1);
+	width_end(&rig);
+}
+
 const struct tei_test_case rail_width_cases[] = {
 	{ "width_rises_while_the_rate_rises",
 	  test_width_rises_while_the_rate_rises },
@@ -839,6 +920,8 @@ const struct tei_test_case rail_width_cases[] = {
 	  test_failed_post_on_an_extra_lane_narrows_the_pair },
 	{ "unregistration_fences_both_connections",
 	  test_unregistration_fences_both_connections },
+	{ "extra_lane_that_cannot_be_opened_returns_its_places",
+	  test_extra_lane_that_cannot_be_opened_returns_its_places },
 	{ "extra_lanes_borrow_a_quarter_of_the_places",
 	  test_extra_lanes_borrow_a_quarter_of_the_places },
 	{ NULL, NULL },

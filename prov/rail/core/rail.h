@@ -241,6 +241,12 @@ struct rail_link {
 	uint64_t stuck_ns;		/* thread: time at which a lane was last
 					 * retired because a connection was
 					 * stuck */
+	bool extra_failed;		/* thread: an extra lane could not be
+					 * opened: its borrowed places must be
+					 * returned, and the opening must be
+					 * tried again if the lane is needed */
+	uint64_t extra_next_ns;		/* thread: earliest time at which this
+					 * is done */
 };
 
 /* The contact lane of a rail (conn/rail_contact_lane.c). */

@@ -574,6 +574,28 @@ void rail_renew_reopen(struct rail *rail)
 	rail_renew_widen(rail);
 }
 
+bool rail_renew_release(struct rail *rail)
+{
+	struct rail_lane *lane;
+	bool all = true;
+	uint32_t j;
+
+	for (j = rail->nbase; j < rail->ntx; j++) {
+		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
+		if (rail_lane_active(&lane[0]) || rail_lane_active(&lane[1]))
+			continue;
+		tei_mutex_lock(&lane->lock);
+		if (lane[0].state == RAIL_LANE_CLOSED &&
+		    __atomic_load_n(&lane[1].state, __ATOMIC_ACQUIRE) ==
+			    RAIL_LANE_CLOSED)
+			rail_cache_release(lane);
+		else
+			all = false;
+		tei_mutex_unlock(&lane->lock);
+	}
+	return all;
+}
+
 void rail_renew_widen(struct rail *rail)
 {
 	renew_open(rail, rail->nbase,

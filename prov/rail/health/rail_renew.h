@@ -12,6 +12,7 @@
  * rail_renew_reopen tries again.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct rail;
@@ -53,5 +54,10 @@ void rail_renew_reopen(struct rail *rail);
 /* Starts to open the extra lanes that are in use (rail_load.lanes) and have no
  * endpoint. Progress thread. */
 void rail_renew_widen(struct rail *rail);
+
+/* Returns the places that extra lanes without an endpoint have borrowed from
+ * other endpoint caches. Returns false if it must be called again, because a
+ * retired slot of such a lane is still open. Progress thread. */
+bool rail_renew_release(struct rail *rail);
 
 #endif /* TEI_PROV_RAIL_HEALTH_RAIL_RENEW_H */
