@@ -465,6 +465,40 @@ static void test_slice_that_is_left_opens_a_tx_lane(void)
 	first_end(&rig);
 }
 
+/* Tests that slices open the first tx lane of a rail whose rx lane was lost: they
+ * prefer this rail, which counts as working. */
+static void test_slice_opens_the_first_tx_lane_of_a_lost_rail(void)
+{
+	struct first_rig rig;
+	struct test_task t;
+	struct rail *rail;
+
+	first_begin(&rig);
+	rail = rail_at(rig.from.dp, 1);
+	first_rail(&rig, 1, false);
+	test_connect(rig.from.dp, rig.peer, rig.src, rig.dst);
+	test_plane_still(&rig.from);
+	__atomic_store_n(&rig.from.dp->thread.stop, false, __ATOMIC_RELEASE);
+	first_rail(&rig, 1, true);
+	rail->link.lost = true;
+	rail_sched_enter(rig.from.dp);
+	CU_ASSERT_TRUE(rail_health_works(rig.peer, 1));
+	rail_sched_leave(rig.from.dp);
+	test_task_init(&t, rig.peer, false, rig.src, rig.dst, 1);
+	t.task.rail = 2;
+	CU_ASSERT_EQUAL(test_submit(rig.from.dp, &t, 1), 0);
+	rail_use_for_tasks(rig.from.dp, true);
+	CU_ASSERT_FALSE(rail_use_none(rail, 0) && rail_use_none(rail, 1));
+	/* further openings are left to the attempts for the lost rail */
+	rail->next_tx[0].use = RAIL_LANE_USED;
+	rail->next_tx[1].use = RAIL_LANE_UNUSED;
+	rail_use_for_tasks(rig.from.dp, true);
+	CU_ASSERT_TRUE(rail_use_none(rail, 1));
+	rail->link.lost = false;
+	__atomic_store_n(&rig.from.dp->thread.stop, true, __ATOMIC_RELEASE);
+	first_end(&rig);
+}
+
 /* Makes the following openings of tx lanes fail if refuse is true: no provider
  * has the name. */
 static void first_refuse(struct first_rig *rig, bool refuse)
@@ -546,6 +580,8 @@ const struct tei_test_case rail_reopen_cases[] = {
 	  test_first_contact_opens_one_tx_lane },
 	{ "slice_that_is_left_opens_a_tx_lane",
 	  test_slice_that_is_left_opens_a_tx_lane },
+	{ "slice_opens_the_first_tx_lane_of_a_lost_rail",
+	  test_slice_opens_the_first_tx_lane_of_a_lost_rail },
 	{ "tx_lane_that_cannot_be_opened_is_tried_again",
 	  test_tx_lane_that_cannot_be_opened_is_tried_again },
 	{ "plane_closes_while_its_first_tx_lane_opens",

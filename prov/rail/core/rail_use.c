@@ -143,7 +143,10 @@ static bool use_is_left(const struct tei_rail_peer *peer, bool late)
 }
 
 /* Makes lanes WANTED on the rails that have a route to the peer. Returns true if
- * a lane is WANTED or being opened. */
+ * a lane is WANTED or being opened. A lost rail that has a USED lane is left
+ * out, because opening its lanes is tried again anyway. A lost rail without a
+ * USED lane counts as working (rail_health_works), so slices that prefer it wait
+ * for its first lane. */
 static bool use_for_peer(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -156,7 +159,8 @@ static bool use_for_peer(const struct tei_rail_peer *peer)
 		if (peer->routes.route[i] >= 0 &&
 		    __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
 		    !__atomic_load_n(&rail->link.down, __ATOMIC_RELAXED) &&
-		    !__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED))
+		    (!__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED) ||
+		     !rail_use_count(rail)))
 			any |= use_want_one(rail);
 	}
 	return any;
