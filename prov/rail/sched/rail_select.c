@@ -24,6 +24,7 @@
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_key.h"
 #include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_lane.h"
@@ -125,7 +126,8 @@ int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 	best = (int16_t)near[place % n];
 	for (i = place % n; i < n; i += of) {
 		p = rail_conn_get(peer, lane, near[i]);
-		if (!p || p->bytes >= least || select_blocked(p, now))
+		if (!p || p->bytes >= least || select_blocked(p, now) ||
+		    !rail_width_covers(p, lane))
 			continue;
 		least = p->bytes;
 		best = (int16_t)near[i];

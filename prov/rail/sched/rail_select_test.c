@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
@@ -145,6 +146,27 @@ static void test_select_from_single_rail_takes_least_loaded_near_remote(void)
 	select_end(rig);
 }
 
+static void test_select_for_extra_lane_takes_remote_of_sufficient_width(void)
+{
+	struct select_rig *rig = select_begin(4);
+	struct rail_width width[SELECT_RAILS];
+	uint32_t i;
+
+	rig->peer.routes.route[1] = rig->peer.routes.route[2] =
+		rig->peer.routes.route[3] = -1;
+	memset(width, 0, sizeof(width));
+	for (i = 0; i < SELECT_RAILS; i++) {
+		width[i].ctl.n = i >= 2;
+		rig->conn[0][i].width = &width[i];
+		rig->conn[0][i].bytes = i;
+	}
+	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 0);
+	/* makes the only lane of the rail an extra lane */
+	rig->rail[0].nbase = 0;
+	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 2);
+	select_end(rig);
+}
+
 static void test_select_without_usable_near_remote_takes_far_one(void)
 {
 	struct select_rig *rig = select_begin(1);
@@ -168,6 +190,8 @@ const struct tei_test_case rail_select_cases[] = {
 	  test_select_uses_far_remote_rails_for_large_requests },
 	{ "select_from_single_rail_takes_least_loaded_near_remote",
 	  test_select_from_single_rail_takes_least_loaded_near_remote },
+	{ "select_for_extra_lane_takes_remote_of_sufficient_width",
+	  test_select_for_extra_lane_takes_remote_of_sufficient_width },
 	{ "select_without_usable_near_remote_takes_far_one",
 	  test_select_without_usable_near_remote_takes_far_one },
 	{ NULL, NULL },
