@@ -36,17 +36,22 @@ bool rail_width_covers(const struct rail_conn *conn,
 }
 
 /* Returns the largest width of the pairs of the rail. If the user has set no
- * limit, the open rails share the lanes that the CPUs allow. */
+ * limit, each rail has as many lanes as the CPUs can use, and the open rails
+ * divide this number among themselves. Rails that have been replaced do not
+ * count: few peers still use them. */
 static uint32_t width_most(const struct rail *rail)
 {
 	struct tei_rail_dp *dp = rail->dp;
 	uint32_t i, rails = 0, most = rail->ntx;
+	const struct rail *r;
 
 	if (dp->settings->sched.connections)
 		return most;
-	for (i = 0; i < rail_count(dp); i++)
-		rails += __atomic_load_n(&rail_at(dp, i)->open,
-					 __ATOMIC_ACQUIRE);
+	for (i = 0; i < rail_count(dp); i++) {
+		r = rail_at(dp, i);
+		rails += __atomic_load_n(&r->open, __ATOMIC_ACQUIRE) &&
+			 !__atomic_load_n(&r->hidden, __ATOMIC_RELAXED);
+	}
 	return rails ? most / rails : most;
 }
 

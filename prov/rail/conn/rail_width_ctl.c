@@ -65,10 +65,14 @@ void rail_width_ctl_begin(struct rail_width_ctl *c, uint64_t now)
 
 	if (c->since_ns && pause <= RAIL_WIDTH_GAP_NS)
 		return;
-	if (pause > RAIL_WIDTH_IDLE_NS)
+	if (pause > RAIL_WIDTH_IDLE_NS) {
 		width_reset(c);
-	else
+	} else {
+		/* a load with many pauses must not be on trial all the time */
+		if (c->trial)
+			width_back_off(c);
 		width_set(c, c->trial ? c->from : c->n, false);
+	}
 	width_interval(c, now);
 	c->last_ns = now;
 }

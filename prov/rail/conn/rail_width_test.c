@@ -207,6 +207,23 @@ static void test_pause_ends_a_trial(void)
 	rail_width_ctl_begin(&l.ctl, l.now + RAIL_WIDTH_GAP_NS + 1);
 	CU_ASSERT_FALSE(l.ctl.trial);
 	CU_ASSERT_EQUAL(l.ctl.n, 1);
+	CU_ASSERT_EQUAL(l.ctl.wait, 2 * RAIL_WIDTH_WAIT);
+}
+
+static void test_trials_of_a_load_with_pauses_become_rare(void)
+{
+	struct width_load l;
+	uint32_t i, trials = 0;
+
+	/* a second is too short for two intervals and a trial */
+	width_load_init(&l, 2, width_equal, 0);
+	for (i = 0; i < 600; i++) {
+		l.now += RAIL_WIDTH_GAP_NS + 1;
+		rail_width_ctl_begin(&l.ctl, l.now);
+		width_run(&l, 1);
+		trials += l.trials;
+	}
+	CU_ASSERT(trials >= 2 && trials <= 12);
 }
 
 /* Lets the load run on lane 0 until a trial begins, and then for ns. */
@@ -742,6 +759,46 @@ static void test_unregistration_fences_both_connections(void)
 	width_end(&rig);
 }
 
+static uint32_t width_most_of(struct tei_rail_peer *peer, uint32_t rail)
+{
+	struct rail_width *w;
+	uint32_t most = 0;
+
+	rail_sched_enter(peer->dp);
+	w = rail_width_new(peer, rail_at(peer->dp, rail));
+	if (w)
+		most = w->ctl.most;
+	rail_width_free(w);
+	rail_sched_leave(peer->dp);
+	return most;
+}
+
+/* Tests that a rail which has replaced another one gets all lanes that the CPUs
+ * allow. */
+static void test_replaced_rail_does_not_reduce_the_largest_width(void)
+{
+	struct test_plane from, to;
+	struct tei_rail_peer *peer;
+
+	test_plane_init(&from);
+	test_plane_init(&to);
+	from.settings.sched.connections = 2;
+	test_plane_open(&from, "127.0.0.1,127.0.0.3");
+	test_plane_open(&to, "127.0.0.2");
+	peer = test_plane_peer(&from, &to);
+	CU_ASSERT_EQUAL(width_most_of(peer, 1), 2);
+	/* the number of lanes no longer comes from the user */
+	from.settings.sched.connections = 0;
+	CU_ASSERT_EQUAL(width_most_of(peer, 1), 1);
+	rail_sched_enter(from.dp);
+	__atomic_store_n(&rail_at(from.dp, 0)->hidden, true, __ATOMIC_RELAXED);
+	rail_sched_leave(from.dp);
+	CU_ASSERT_EQUAL(width_most_of(peer, 1), 2);
+	tei_rail_peer_put(peer);
+	test_plane_close(&from);
+	test_plane_close(&to);
+}
+
 /* --- places in the endpoint cache ---------------------------------------- */
 
 static void test_extra_lanes_borrow_a_quarter_of_the_places(void)
@@ -894,6 +951,8 @@ const struct tei_test_case rail_width_cases[] = {
 	{ "width_falls_to_one_when_the_load_ends",
 	  test_width_falls_to_one_when_the_load_ends },
 	{ "pause_ends_a_trial", test_pause_ends_a_trial },
+	{ "trials_of_a_load_with_pauses_become_rare",
+	  test_trials_of_a_load_with_pauses_become_rare },
 	{ "trial_waits_for_the_new_connection",
 	  test_trial_waits_for_the_new_connection },
 	{ "failure_returns_the_width_to_one",
@@ -912,6 +971,8 @@ const struct tei_test_case rail_width_cases[] = {
 	  test_write_survives_cut_of_the_first_connection },
 	{ "failed_connection_narrows_the_pair",
 	  test_failed_connection_narrows_the_pair },
+	{ "replaced_rail_does_not_reduce_the_largest_width",
+	  test_replaced_rail_does_not_reduce_the_largest_width },
 	{ "extra_connection_that_never_comes_up_narrows_the_pair",
 	  test_extra_connection_that_never_comes_up_narrows_the_pair },
 	{ "extra_connection_that_never_comes_up_makes_no_fault",
