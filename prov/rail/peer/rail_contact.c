@@ -49,6 +49,16 @@ struct contact_pair {
 					 * peer->remotes */
 };
 
+/* How an attempt to send the hello over a pair has ended. */
+enum contact_end {
+	CONTACT_SENT,		/* the hello was sent */
+	CONTACT_CONNECTING,	/* the lane is open, and the connection is being
+				 * established */
+	CONTACT_OPENING,	/* the lane is being opened */
+	CONTACT_NO_LANE,	/* the lane could not be opened; this is tried
+				 * again */
+};
+
 static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
 {
 	return p->addrs.contact.refused >> r & 1;
@@ -124,23 +134,48 @@ static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
 	c->until_ns = now + CONTACT_WINDOW_NS;
 }
 
-/* Sends the hello over the pair. Returns true if it was sent. If it was not sent
- * although the lane is open, sets *waits to true. */
-static bool contact_try(struct tei_rail_peer *p, const struct contact_pair *pair,
-			uint8_t *buf, size_t len, bool *waits)
+/* Sends the hello over the pair. */
+static enum contact_end contact_try(struct tei_rail_peer *p,
+				    const struct contact_pair *pair,
+				    uint8_t *buf, size_t len)
 {
 	struct rail_lane *lane;
 	struct rail_conn *conn;
+	int ret;
 
 	contact_number(buf, len, (uint16_t)(pair->remote + 1));
-	if (!rail_msg_try_pair(p, pair->rail, 0, (int16_t)pair->remote, buf,
-			       len, &lane, &conn))
-		return true;
+	ret = rail_msg_try_pair(p, pair->rail, 0, (int16_t)pair->remote, buf,
+				len, &lane, &conn);
+	if (!ret)
+		return CONTACT_SENT;
+	if (!lane)
+		return ret == -FI_EAGAIN ? CONTACT_OPENING : CONTACT_NO_LANE;
 	/* the connection is made only while the lane is polled */
-	if (lane)
-		rail_lane_run(lane);
-	*waits |= lane != NULL;
-	return false;
+	rail_lane_run(lane);
+	return CONTACT_CONNECTING;
+}
+
+/* Sends the hello to those pairs of the group that have not received it. Returns
+ * how the attempts ended: bit i is set if one of them ended with the value i of
+ * enum contact_end. */
+static uint32_t contact_group(struct tei_rail_peer *p,
+			      const struct contact_pair *pair, uint32_t n,
+			      uint8_t *buf, size_t len)
+{
+	struct rail_contact *c = &p->addrs.contact;
+	enum contact_end end;
+	uint32_t i, ends = 0;
+
+	for (i = 0; i < CONTACT_WINDOW && c->from + i < n; i++) {
+		if (c->sent >> i & 1)
+			continue;
+		end = contact_try(p, &pair[c->from + i], buf, len);
+		if (end == CONTACT_SENT)
+			c->sent |= UINT64_C(1) << i;
+		ends |= 1u << end;
+	}
+	contact_number(buf, len, 0);
+	return ends;
 }
 
 int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
@@ -148,31 +183,28 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 {
 	struct contact_pair pair[CONTACT_PAIRS];
 	struct rail_contact *c = &p->addrs.contact;
-	uint32_t i, n = contact_pairs(p, pair);
-	bool all = true, waits = false;
+	uint32_t n = contact_pairs(p, pair), ends;
 
 	/* if refusals have left only one of several pairs, rail_msg_send is not
 	 * used: the route may still lead to a refused address */
 	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
 		return rail_msg_send(p, buf, len, attempt);
 	contact_turn(c, n, now);
-	for (i = 0; i < CONTACT_WINDOW && c->from + i < n; i++) {
-		if (c->sent >> i & 1)
-			continue;
-		if (contact_try(p, &pair[c->from + i], buf, len, &waits))
-			c->sent |= UINT64_C(1) << i;
-		else
-			all = false;
-	}
-	contact_number(buf, len, 0);
-	if (!all && c->rounds && !(c->rounds % CONTACT_USUAL))
-		return rail_msg_send(p, buf, len, attempt);
-	if (all) {
+	ends = contact_group(p, pair, n, buf, len);
+	/* the time of the group begins when a lane can be used */
+	if (!c->sent && (ends & 1u << CONTACT_OPENING) &&
+	    !(ends & 1u << CONTACT_CONNECTING))
+		c->until_ns = now + CONTACT_WINDOW_NS;
+	if (!(ends & ~(1u << CONTACT_SENT))) {
 		p->life.again_ns = 0;
 		return 0;
 	}
-	/* if lanes are only being opened, the next attempt is due soon */
-	if (waits && !p->life.again_ns)
+	if (c->rounds && !(c->rounds % CONTACT_USUAL))
+		return rail_msg_send(p, buf, len, attempt);
+	/* The attempts become rare (rail_ctl_again), except while the only
+	 * reason is that lanes are being opened: this ends soon. */
+	if ((ends & (1u << CONTACT_CONNECTING | 1u << CONTACT_NO_LANE)) &&
+	    !p->life.again_ns)
 		p->life.again_ns = now;
 	return -FI_EAGAIN;
 }

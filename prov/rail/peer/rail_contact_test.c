@@ -3,12 +3,14 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <rdma/fi_errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "prov/rail/conn/rail_reopen.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
@@ -261,6 +263,77 @@ static void test_refused_contact_does_not_hide_the_next_one(void)
 	contact_close(&rig);
 }
 
+/* Creates a peer with two contact addresses. The test acts as the progress
+ * thread of rig->from, which has no open tx lane. */
+static struct tei_rail_peer *contact_peer(struct contact_rig *rig)
+{
+	struct tei_rail_addr at[2];
+	struct tei_rail_peer *p;
+
+	contact_open(rig);
+	test_plane_still(&rig->from);
+	__atomic_store_n(&rig->from.dp->thread.stop, false, __ATOMIC_RELEASE);
+	at[0] = rig->others;
+	at[1] = rig->real;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(rig->from.dp, "to",
+						rig->to.dp->incarnation, at, 2,
+						NULL, &p), 0);
+	return p;
+}
+
+static void contact_peer_close(struct contact_rig *rig, struct tei_rail_peer *p)
+{
+	__atomic_store_n(&rig->from.dp->thread.stop, true, __ATOMIC_RELEASE);
+	tei_rail_peer_put(p);
+	contact_close(rig);
+}
+
+static void contact_say_hello(struct tei_rail_peer *p, uint64_t now)
+{
+	uint8_t buf[RAIL_MSG_MAX];
+
+	CU_ASSERT_EQUAL(rail_contact_hello(p, buf, rail_msg_hello(p, true, buf),
+					   now, 0), -FI_EAGAIN);
+}
+
+static void test_time_of_a_group_begins_when_its_lane_is_open(void)
+{
+	uint64_t now = tei_now_ns(), end = now + TEST_WAIT_NS;
+	struct contact_rig rig;
+	struct tei_rail_peer *p = contact_peer(&rig);
+	struct rail *rail = rail_at(rig.from.dp, 0);
+	uint32_t i;
+
+	for (i = 0; i < 10; i++)
+		contact_say_hello(p, now + i * 60 * TEI_NS_PER_MS);
+	CU_ASSERT_EQUAL(p->addrs.contact.rounds, 0);
+	/* the attempts are frequent while the lane is being opened */
+	CU_ASSERT_EQUAL(p->life.again_ns, 0);
+	now += i * 60 * TEI_NS_PER_MS;
+	while (!rail_lane_active(&rail->tx_lanes[0]) && tei_now_ns() < end)
+		rail_reopen_collect(rail);
+	contact_say_hello(p, now);
+	CU_ASSERT_EQUAL(p->life.again_ns, now);
+	contact_say_hello(p, now + TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(p->addrs.contact.rounds, 1);
+	contact_peer_close(&rig, p);
+}
+
+static void test_hello_over_a_lost_rail_becomes_rare(void)
+{
+	uint64_t now = tei_now_ns();
+	struct contact_rig rig;
+	struct tei_rail_peer *p = contact_peer(&rig);
+	struct rail *rail = rail_at(rig.from.dp, 0);
+
+	/* the first opening of the lane has failed */
+	rail->next_tx[0].use = RAIL_LANE_USED;
+	rail->link.lost = true;
+	contact_say_hello(p, now);
+	CU_ASSERT_EQUAL(p->life.again_ns, now);
+	contact_peer_close(&rig, p);
+}
+
 /* --- memory --------------------------------------------------------------- */
 
 /* Opens a plane and creates a peer while the n-th allocation fails. Returns
@@ -333,6 +406,10 @@ const struct tei_test_case rail_contact_cases[] = {
 	  test_peer_refused_at_all_contacts_is_gone },
 	{ "refused_contact_does_not_hide_the_next_one",
 	  test_refused_contact_does_not_hide_the_next_one },
+	{ "time_of_a_group_begins_when_its_lane_is_open",
+	  test_time_of_a_group_begins_when_its_lane_is_open },
+	{ "hello_over_a_lost_rail_becomes_rare",
+	  test_hello_over_a_lost_rail_becomes_rare },
 	{ "any_failed_allocation_leaves_an_error_or_a_working_peer",
 	  test_any_failed_allocation_leaves_an_error_or_a_working_peer },
 	{ NULL, NULL },
