@@ -215,23 +215,28 @@ static void reopen_renew_cache(struct rail_lane *lane)
 }
 
 /* Handles that the opening of a lane has failed: the rail is lost until all its
- * lanes are open that are in use. */
+ * lanes are open that are in use. If the rail is lost already, the failure of an
+ * rx lane leaves the error of a tx lane as it is. */
 static void reopen_failed(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {
 	struct rail_link *link = &o->lane.rail->link;
+	bool tx = !o->lane.is_rx;
 
 	rail_sched_enter(o->lane.rail->dp);
-	snprintf(link->lost_text, sizeof(link->lost_text), "%s",
-		 o->lane.is_rx ? "" : o->err.text);
-	snprintf(link->lost_hint, sizeof(link->lost_hint), "%s",
-		 o->lane.is_rx ? "" : o->err.hint);
+	if (tx || !__atomic_load_n(&link->lost, __ATOMIC_RELAXED)) {
+		snprintf(link->lost_text, sizeof(link->lost_text), "%s",
+			 tx ? o->err.text : "");
+		snprintf(link->lost_hint, sizeof(link->lost_hint), "%s",
+			 tx ? o->err.hint : "");
+	}
 	rail_sched_leave(o->lane.rail->dp);
 	__atomic_store_n(&link->lost, true, __ATOMIC_RELAXED);
 }
 
-/* Counts the tx lanes that are away, after an opening has ended. A tx lane that
- * is opened for the first time is not away: slices that prefer its rail wait for
- * it. */
+/* Updates rail_link.away, the number of tx lanes that are away, after an opening
+ * has ended. A retired lane was counted when it was retired. A lane that is
+ * opened for the first time is counted only if this fails: until then, slices
+ * that prefer its rail wait for it. */
 static void reopen_count(const struct rail_lane *lane, bool there)
 {
 	struct rail *rail = lane->rail;

@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <pthread.h>
+#include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 #include <sched.h>
 #include <string.h>
@@ -554,6 +555,59 @@ static void test_tx_lane_that_cannot_be_opened_is_tried_again(void)
 	first_end(&rig);
 }
 
+static uint32_t first_refused;	/* atomic: number of endpoints that
+				 * first_refuse_ep has refused */
+
+static int first_refuse_ep(struct fid_domain *domain, struct fi_info *info,
+			   struct fid_ep **ep, void *context)
+{
+	(void)domain;
+	(void)info;
+	(void)ep;
+	(void)context;
+	__atomic_fetch_add(&first_refused, 1, __ATOMIC_RELEASE);
+	return -FI_ENOMEM;
+}
+
+/* Makes the opening of the tx lane of the first rail fail, and then the opening
+ * of its rx lane. The error of tasks still names the reason of the tx lane. */
+static void test_rx_failure_keeps_the_error_of_the_tx_lane(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct fi_ops_domain ops, *real;
+	struct first_rig rig;
+	struct rail *rail;
+
+	first_begin(&rig);
+	test_plane_still(&rig.from);
+	__atomic_store_n(&rig.from.dp->thread.stop, false, __ATOMIC_RELEASE);
+	rail = rail_at(rig.from.dp, 0);
+	first_refuse(&rig, true);
+	CU_ASSERT_TRUE(rail_use_want(rail, 0));
+	while (!rail->link.lost && tei_now_ns() < end)
+		rail_reopen_collect(rail);
+	CU_ASSERT_PTR_NOT_NULL(strstr(rail->link.lost_text, "tx lane"));
+	real = rail->fab.rx_domain->ops;
+	ops = *real;
+	ops.endpoint = first_refuse_ep;
+	rail->fab.rx_domain->ops = &ops;
+	rail_fence_request(rail, rail->rx_lane.gen);
+	while ((!__atomic_load_n(&first_refused, __ATOMIC_ACQUIRE) ||
+		__atomic_load_n(&rail->next_rx.under_way, __ATOMIC_RELAXED)) &&
+	       tei_now_ns() < end) {
+		rail_fence_run(rig.from.dp);
+		rail_fence_collect(rail);
+		sched_yield();
+	}
+	CU_ASSERT_TRUE(__atomic_load_n(&first_refused, __ATOMIC_ACQUIRE) > 0);
+	CU_ASSERT_TRUE(rail->link.lost);
+	CU_ASSERT_PTR_NOT_NULL(strstr(rail->link.lost_text, "tx lane"));
+	rail->fab.rx_domain->ops = real;
+	first_refuse(&rig, false);
+	__atomic_store_n(&rig.from.dp->thread.stop, true, __ATOMIC_RELEASE);
+	first_end(&rig);
+}
+
 static void test_plane_closes_while_its_first_tx_lane_opens(void)
 {
 	struct first_rig rig;
@@ -584,6 +638,8 @@ const struct tei_test_case rail_reopen_cases[] = {
 	  test_slice_opens_the_first_tx_lane_of_a_lost_rail },
 	{ "tx_lane_that_cannot_be_opened_is_tried_again",
 	  test_tx_lane_that_cannot_be_opened_is_tried_again },
+	{ "rx_failure_keeps_the_error_of_the_tx_lane",
+	  test_rx_failure_keeps_the_error_of_the_tx_lane },
 	{ "plane_closes_while_its_first_tx_lane_opens",
 	  test_plane_closes_while_its_first_tx_lane_opens },
 	{ "a_fence_is_answered_before_the_next_lane_is_open",
