@@ -61,6 +61,17 @@ struct rail_cache_chunk {
 	struct rail_cache_slot slot[64];
 };
 
+/* Returns the largest number of places that a cache with "cap" places lends. */
+static uint32_t cache_lendable(uint32_t cap)
+{
+	return cap / 4;
+}
+
+bool rail_cache_lends(uint32_t cap)
+{
+	return cache_lendable(cap) != 0;
+}
+
 void rail_cache_init(struct rail_cache *c, uint32_t cap)
 {
 	tei_sieve_init(&c->held);
@@ -117,7 +128,9 @@ void rail_cache_fini(struct rail_cache *c)
 
 /* --- places -------------------------------------------------------------- */
 
-static uint32_t cache_spare(const struct rail_cache *c)
+/* Returns the number of places that are reserved for leftovers if the lane has
+ * had one. With this number of leftovers, the lane is degraded. */
+static uint32_t cache_reserve(const struct rail_cache *c)
 {
 	return c->cap < 8 ? 1 : c->cap / 4;
 }
@@ -130,7 +143,7 @@ static uint32_t cache_places(const struct rail_cache *c)
 	uint32_t gone = c->lent;
 
 	if (__atomic_load_n(&c->wears, __ATOMIC_RELAXED))
-		gone += cache_spare(c);
+		gone += cache_reserve(c);
 	return c->cap > 2 + gone ? c->cap - gone : 2;
 }
 
@@ -144,7 +157,7 @@ static bool cache_may_borrow(const struct rail_cache *c,
 	if (!l)
 		return true;
 	return tei_list_empty(&l->waiting) &&
-	       (conn->slot || (l->lent < l->cap / 4 &&
+	       (conn->slot || (l->lent < cache_lendable(l->cap) &&
 			       l->held.count + 1 < cache_places(l)));
 }
 
@@ -805,7 +818,7 @@ bool rail_cache_closes(const struct rail_lane *lane)
 bool rail_cache_degraded(const struct rail_cache *c)
 {
 	return __atomic_load_n(&c->leftovers, __ATOMIC_RELAXED) >=
-	       cache_spare(c);
+	       cache_reserve(c);
 }
 
 void rail_cache_renewed(struct rail_cache *c)

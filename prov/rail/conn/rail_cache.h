@@ -143,6 +143,8 @@ static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
 	return &lane->rail->cache[lane->index];
 }
 
+/* Returns true if a cache with "cap" places lends places to extra lanes. */
+bool rail_cache_lends(uint32_t cap);
 /* Initializes an empty cache with "cap" places, but at least 2. */
 void rail_cache_init(struct rail_cache *cache, uint32_t cap);
 /* Initializes the caches of all tx lanes of a rail, with "cap" places for all

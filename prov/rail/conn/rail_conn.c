@@ -385,12 +385,11 @@ err_tab:
 	return TEI_ERR_MEMORY;
 }
 
-int rail_conn_widen(struct tei_rail_peer *peer)
+void rail_conn_widen(struct tei_rail_peer *peer)
 {
-	if (!peer->pairs.conns || peer->pairs.lanes >= peer->dp->conf.lanes)
-		return 0;
-	return conn_grow(peer, peer->pairs.rails, peer->dp->conf.lanes,
-			 peer->pairs.remotes_cap);
+	if (peer->pairs.conns && peer->pairs.lanes < peer->dp->conf.lanes)
+		conn_grow(peer, peer->pairs.rails, peer->dp->conf.lanes,
+			  peer->pairs.remotes_cap);
 }
 
 /* Returns the number of lanes per rail for which a peer has connections at

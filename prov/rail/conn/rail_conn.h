@@ -67,9 +67,9 @@ int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
  * set-up. */
 int rail_conn_table(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 
-/* Allocates the connections of the extra lanes, if the peer has none yet.
- * Returns 0 or TEI_ERR_MEMORY. */
-int rail_conn_widen(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
+/* Allocates the connections of the extra lanes, if the peer has none yet. If
+ * memory is short, the peer still has none afterwards. */
+void rail_conn_widen(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 
 /* Returns how well a local rail can reach a remote rail. The values are: 0 if
  * it cannot, or if the remote rail is only an address for hellos

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
@@ -20,7 +21,10 @@
 
 bool rail_width_fits(const struct rail *rail)
 {
-	return !strcmp(rail->nic.transport, "tcp");
+	const struct tei_settings *s = rail->dp->settings;
+
+	return !strcmp(rail->nic.transport, "tcp") &&
+	       rail_cache_lends(s->lanes.max_conns / s->lanes.per_rail);
 }
 
 bool rail_width_extra(const struct rail_lane *lane)

@@ -19,7 +19,10 @@
  * rate at the next larger or smaller width. It keeps a larger width only if the
  * rate rises clearly, and a smaller one if the rate stays the same. After each
  * trial without success it waits twice as long as before. When the load has
- * ended, or a connection has failed, the width returns to its minimum.
+ * ended, or a connection has failed, the width returns to its minimum. A
+ * connection has also failed if it is not established in time, or if the
+ * provider refuses a post on it. This is no fault of the rail pair, because the
+ * first connection still works.
  *
  * A fence closes the rx lane of the target, and so all connections of the pair.
  * So a fence and a retry need no knowledge of the width.
@@ -88,8 +91,9 @@ struct rail_width_ctl {
 					 * there is none yet */
 	uint32_t known;			/* number of valid entries of "rate" */
 	uint32_t wait;			/* intervals before the next trial */
-	uint32_t backoff;		/* value of "wait" after the next trial
-					 * without success, divided by 2 */
+	uint32_t backoff;		/* number of intervals to wait after a
+					 * trial; doubles with each trial
+					 * without success */
 };
 
 void rail_width_ctl_init(struct rail_width_ctl *ctl, uint32_t least,
@@ -120,7 +124,8 @@ struct rail_width {
 	uint32_t bulk;			/* number of bulk slices in flight */
 };
 
-/* Returns true if rails of this transport may have extra lanes. */
+/* Returns true if the rail may have extra lanes: its transport is tcp, and its
+ * endpoint caches have places for their connections. */
 bool rail_width_fits(const struct rail *rail);
 
 /* Returns the width of a new pair, or NULL if memory is short. rail_width_free

@@ -799,6 +799,21 @@ static void test_replaced_rail_does_not_reduce_the_largest_width(void)
 	test_plane_close(&to);
 }
 
+static void test_small_endpoint_cache_allows_no_extra_lanes(void)
+{
+	struct test_plane p;
+	uint32_t cap;
+
+	for (cap = 3; cap <= 4; cap++) {
+		test_plane_init(&p);
+		p.settings.sched.connections = 2;
+		p.settings.lanes.max_conns = cap;
+		test_plane_open(&p, "127.0.0.1");
+		CU_ASSERT_EQUAL(rail_at(p.dp, 0)->ntx, cap == 4 ? 2 : 1);
+		test_plane_close(&p);
+	}
+}
+
 /* --- places in the endpoint cache ---------------------------------------- */
 
 static void test_extra_lanes_borrow_a_quarter_of_the_places(void)
@@ -971,6 +986,8 @@ const struct tei_test_case rail_width_cases[] = {
 	  test_write_survives_cut_of_the_first_connection },
 	{ "failed_connection_narrows_the_pair",
 	  test_failed_connection_narrows_the_pair },
+	{ "small_endpoint_cache_allows_no_extra_lanes",
+	  test_small_endpoint_cache_allows_no_extra_lanes },
 	{ "replaced_rail_does_not_reduce_the_largest_width",
 	  test_replaced_rail_does_not_reduce_the_largest_width },
 	{ "extra_connection_that_never_comes_up_narrows_the_pair",

@@ -470,16 +470,17 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 /* --- closing retired lanes ------------------------------------------------ */
 
 /* If the lane is degraded and its sibling does not drain any longer, retires
- * the lane. A degraded lane has many evicted connections that could not be
- * closed one by one. */
-static void renew_degraded(struct rail_lane *lane)
+ * the lane and returns true. A degraded lane has many evicted connections that
+ * could not be closed one by one. */
+static bool renew_degraded(struct rail_lane *lane)
 {
-	if (rail_cache_degraded(rail_cache_of(lane)) &&
-	    __atomic_load_n(&renew_sibling(lane)->state, __ATOMIC_ACQUIRE) ==
+	if (!rail_cache_degraded(rail_cache_of(lane)) ||
+	    __atomic_load_n(&renew_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED)
-		renew_retire(lane, renew_drain(lane),
-			     "too many of its evicted connections could not be "
-			     "closed");
+		return false;
+	renew_retire(lane, renew_drain(lane),
+		     "too many of its evicted connections could not be closed");
+	return true;
 }
 
 /* Returns true if the lane takes bulk data or has connections. */
@@ -528,8 +529,8 @@ uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now)
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->tx_lanes[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
-			    RAIL_LANE_ACTIVE) {
-				renew_degraded(lane);
+				    RAIL_LANE_ACTIVE &&
+			    !renew_degraded(lane)) {
 				due = renew_spare(lane, now);
 				if (due && (!next || due < next))
 					next = due;
