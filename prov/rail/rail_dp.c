@@ -206,6 +206,8 @@ static void dp_send_bye(struct tei_rail_dp *dp)
 		if (++tries % DP_BYE_TEST == DP_BYE_TEST / 2)
 			rail_peer_bye_test(dp, tries / DP_BYE_TEST);
 		tei_sleep_ns(DP_NAP_NS);
+		/* a tx lane that a message has requested is still opened, so
+		 * that BYE can be sent over it */
 		for (i = 0; i < rail_count(dp); i++)
 			rail_health_collect(rail_at(dp, i));
 	}

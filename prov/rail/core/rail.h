@@ -33,8 +33,9 @@ struct tei_err;
  * by tear-down, which runs on another thread; lane.lock keeps the two apart.
  */
 struct rail_opening {
-	uint32_t use;			/* atomic; of a tx lane: enum
-					 * rail_lane_use */
+	uint32_t use;			/* atomic; used only in rail.next_tx:
+					 * whether the tx lane was ever opened
+					 * (enum rail_lane_use) */
 	struct rail_lane lane;		/* the new lane; the opener thread holds
 					 * lane.lock while it opens the lane */
 	struct rail_lane *place;	/* closed lane that the new lane will

@@ -370,8 +370,9 @@ bool rail_use_first(struct tei_rail_dp *dp);
 
 /* Makes UNUSED tx lanes WANTED because the open lanes have left slices that
  * could be posted: on every rail that has a route to such a peer, one lane.
- * late: false directly after slices were offered to the open lanes, of which
- * another thread may hold one; true if the open lanes have been polled since.
+ * late: false if the slices have just been offered to the open lanes: slices
+ * whose keys have not been checked then do not count. true if the open lanes
+ * have been polled since, as in the progress thread's periodic call.
  * dp->sched must not be held. Any thread. */
 void rail_use_for_tasks(struct tei_rail_dp *dp, bool late);
 

@@ -5,8 +5,9 @@
  * megabytes: a process that has contacted no peer has no tx lane, and rails
  * without a route to a peer never have one.
  *
- * A message opens the lane that it is sent over. Tasks open further lanes, if
- * the open lanes leave slices that could be posted: windows or queues are full,
+ * A message opens the first tx lane of each rail over which it is tried. As long
+ * as no rail accepts the message, these are all rails that have a route to the
+ * peer (health/rail_send.c). Tasks open further lanes, if the open lanes leave slices that could be posted: windows or queues are full,
  * another rail is nearer to the memory, or other threads use the open lanes. The
  * progress thread starts the opener threads (conn/rail_reopen.c).
  */
@@ -128,9 +129,11 @@ static bool use_keys_known(const struct tei_list *queue)
 		       ->keys_checked;
 }
 
-/* Returns true if the peer has slices that can be posted. late: true if all
- * slices have been offered to the open lanes; each slice then counts, unless it
- * waits for a key. */
+/* Returns true if the peer, which is in the list of peers with slices, has
+ * slices that can be posted. If late is true, the open lanes have examined the
+ * slices since they were submitted: a key that is missing has then been
+ * requested (keys.want.active). Otherwise, the keys of the first task in a queue
+ * must have been checked. */
 static bool use_is_left(const struct tei_rail_peer *peer, bool late)
 	TEI_REQUIRES(rail_sched_held)
 {
