@@ -557,6 +557,24 @@ int tei_cuda_retain(struct tei_cuda *cuda, const struct tei_cuda_ipc *of,
 	return err->code;
 }
 
+int tei_cuda_retain_at(struct tei_cuda *cuda, uint64_t addr, int *device,
+		       void **context, struct tei_err *err)
+{
+	uint64_t start, size;
+	int ordinal, handle, ret;
+
+	ret = cuda_allocation(cuda, addr, &start, &size, &ordinal, err);
+	if (!ret)
+		ret = cuda_check(cuda, cuda->device(&handle, ordinal),
+				 "cuDeviceGet", err);
+	if (!ret)
+		ret = cuda_check(cuda, cuda->primary_retain(context, handle),
+				 "cuDevicePrimaryCtxRetain", err);
+	if (!ret)
+		*device = handle;
+	return ret;
+}
+
 void tei_cuda_release(struct tei_cuda *cuda, int device)
 {
 	cuda->primary_release(device);

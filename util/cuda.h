@@ -120,11 +120,14 @@ int tei_cuda_ipc_open(struct tei_cuda *cuda, const struct tei_cuda_ipc *from,
 void tei_cuda_ipc_close(struct tei_cuda *cuda, uint64_t opened);
 /*
  * Retains the primary context of the GPU that holds the memory. Returns
- * TEI_ERR_NO_DEVICE if this process does not see this GPU. The caller releases
- * the context with tei_cuda_release.
+ * TEI_ERR_NO_DEVICE if this process does not see this GPU. tei_cuda_retain_at
+ * does the same for the GPU of memory of this process. The caller releases the
+ * context with tei_cuda_release.
  */
 int tei_cuda_retain(struct tei_cuda *cuda, const struct tei_cuda_ipc *of,
 		    int *device, void **context, struct tei_err *err);
+int tei_cuda_retain_at(struct tei_cuda *cuda, uint64_t addr, int *device,
+		       void **context, struct tei_err *err);
 void tei_cuda_release(struct tei_cuda *cuda, int device);
 
 /* Returns true if err shows that tei_cuda_push failed because the context no

@@ -36,8 +36,8 @@ struct context {
 	 * freed only while a context is current */
 	bool strict;
 	unsigned int flags;
-	bool gone;			/* true: destroyed; its slot is not
-					 * reused */
+	bool gone;			/* true: destroyed; only a primary
+					 * context can come back */
 };
 
 /* A stream or an event. */
@@ -572,6 +572,15 @@ EXPORT int cuMemHostUnregister(void *addr)
 static void *work(void *arg);
 static int object_free(const struct object *one, const struct context *all);
 
+/* Destroys a context with its streams and events, and with the memory of other
+ * processes that was opened in it. The lock is held. */
+static void context_destroy(struct context *context)
+{
+	context->gone = true;
+	object_free(NULL, context);
+	ipc_context_gone(context);
+}
+
 EXPORT int cuInit(unsigned int flags);
 EXPORT int cuInit(unsigned int flags)
 {
@@ -648,6 +657,7 @@ EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
 	if (ret)
 		return ret;
 	primary_uses[device]++;
+	primary[device].gone = false;
 	nprimary++;
 	*context = &primary[device];
 	return leave(OK);
@@ -662,8 +672,9 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 		return ret;
 	if (device >= DEVICES || !primary_uses[device])
 		return leave(INVALID_DEVICE);
-	primary_uses[device]--;
 	nprimary--;
+	if (!--primary_uses[device])
+		context_destroy(&primary[device]);
 	return leave(OK);
 }
 
@@ -714,9 +725,7 @@ EXPORT int cuCtxDestroy_v2(void *context)
 
 	if (ret)
 		return ret;
-	((struct context *)context)->gone = true;
-	object_free(NULL, context);
-	ipc_context_gone(context);
+	context_destroy(context);
 	return leave(OK);
 }
 
@@ -797,6 +806,17 @@ static int object_free(const struct object *one, const struct context *all)
 	return ret;
 }
 
+/* Returns true if the stream or event exists and belongs to the current
+ * context. The lock is held. */
+static bool object_here(const struct object *o)
+{
+	const struct object *p;
+
+	for (p = objects; p && p != o; p = p->next)
+		;
+	return p && p->context == current();
+}
+
 EXPORT int cuStreamCreate(void **out, unsigned int flags);
 EXPORT int cuStreamCreate(void **out, unsigned int flags)
 {
@@ -820,6 +840,8 @@ EXPORT int cuStreamQuery(void *stream)
 
 	if (ret)
 		return ret;
+	if (!object_here(s))
+		return leave(INVALID_HANDLE);
 	return leave(s->job <= done ? OK : NOT_READY);
 }
 
@@ -847,7 +869,7 @@ EXPORT int cuEventRecord(void *event, void *stream)
 
 	if (ret)
 		return ret;
-	if (e->context != s->context || e->context != current())
+	if (!object_here(e) || !object_here(s))
 		return leave(INVALID_HANDLE);
 	e->job = s->job;
 	return leave(OK);
@@ -861,7 +883,7 @@ EXPORT int cuEventQuery(void *event)
 
 	if (ret)
 		return ret;
-	if (e->context != current())
+	if (!object_here(e))
 		return leave(INVALID_HANDLE);
 	return leave(e->job <= done ? OK : NOT_READY);
 }
@@ -920,7 +942,7 @@ EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t len, void *stream)
 
 	if (ret)
 		return ret;
-	if (s->context != current())
+	if (!object_here(s))
 		return leave(INVALID_HANDLE);
 	number = queue(dst, src, len);
 	if (!number)

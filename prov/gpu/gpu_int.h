@@ -76,7 +76,7 @@ struct gpu_mem {
 	uint64_t opened;		/* if peer: address of its allocation in
 					 * this process */
 	int retained;			/* if peer: GPU whose primary context is
-					 * retained, or -1 */
+					 * retained */
 };
 
 /*

@@ -61,7 +61,9 @@ int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
 	return ret;
 }
 
-/* Chooses the context in which the memory is mapped. */
+/* Opens the context in which the memory is mapped: a primary context, which the
+ * memory retains. The program may destroy a context of its own, and the driver
+ * destroys a primary context that is not retained. */
 static int peer_context(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 			uint64_t near, struct gpu_mem *m, struct tei_err *err)
 	TEI_REQUIRES(ctx->admin)
@@ -69,10 +71,12 @@ static int peer_context(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 	void *handle;
 	int ret;
 
-	m->context = peer_context_near(ctx, near, 1);
-	if (m->context)
-		return 0;
-	ret = tei_cuda_retain(ctx->cuda, from, &m->retained, &handle, err);
+	if (peer_context_near(ctx, near, 1))
+		ret = tei_cuda_retain_at(ctx->cuda, near, &m->retained, &handle,
+					 err);
+	else
+		ret = tei_cuda_retain(ctx->cuda, from, &m->retained, &handle,
+				      err);
 	return ret ? ret : gpu_context_get(ctx, handle, &m->context, err);
 }
 

@@ -139,8 +139,7 @@ static uint64_t peer_host(const struct peer_rig *r)
 	return (uintptr_t)r->host;
 }
 
-/* near: true if the memory is mapped in the context of memory of this
- * process. */
+/* near: true if the memory is mapped on the GPU of memory of this process. */
 static struct peer_rig peer_open(uint64_t seconds, bool near)
 {
 	struct peer_rig r = { .driver = gpu_test_driver() };
@@ -214,6 +213,55 @@ static void test_memory_outlives_its_owner(void)
 	owner_end(&r.owner);
 	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr, peer_host(&r), PEER_SIZE),
 			0);
+	peer_close(&r);
+}
+
+/* The memory must stay mapped after the program has destroyed the context of the
+ * memory near which it was mapped. */
+static void test_mapping_outlives_contexts_of_the_program(void)
+{
+	struct peer_rig r = peer_open(30, true);
+	void *addr = (void *)(uintptr_t)r.addr;
+
+	gpu_test_mem_free(r.ctx, &r.gpu);
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr, peer_host(&r), PEER_SIZE),
+			0);
+	CU_ASSERT(owner_has(&r.owner, r.host));
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, addr, UINT64_MAX));
+	CU_ASSERT_EQUAL(r.driver->left(), 0);
+	r.gpu = gpu_test_mem(r.ctx, 0, PEER_SIZE);
+	peer_close(&r);
+}
+
+/* The same for the primary context, which memory of tei_gpu_alloc retains. */
+static void test_mapping_keeps_the_primary_context(void)
+{
+	struct peer_rig r = peer_open(30, true);
+	struct tei_err err;
+	uint64_t own, at;
+	int i;
+
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, (void *)(uintptr_t)r.addr,
+				      UINT64_MAX));
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT_FATAL(!tei_gpu_alloc(r.ctx, 0, PEER_SIZE, &own,
+					       &err));
+		CU_ASSERT_FATAL(!tei_gpu_mem_add(r.ctx, (void *)(uintptr_t)own,
+						 PEER_SIZE, &err));
+		if (!i)
+			CU_ASSERT_FATAL(!tei_gpu_peer_open(r.ctx,
+							   &r.owner.data,
+							   PEER_SIZE, own, &at,
+							   &err));
+		CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, own, peer_host(&r),
+					      PEER_SIZE), 0);
+		CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, at, own, PEER_SIZE), 0);
+		CU_ASSERT(owner_has(&r.owner, r.host));
+		CU_ASSERT(!tei_gpu_mem_remove(r.ctx, (void *)(uintptr_t)own,
+					      UINT64_MAX));
+		tei_gpu_free(r.ctx, own);
+		memset(r.host, 7, PEER_SIZE);
+	}
 	peer_close(&r);
 }
 
@@ -413,6 +461,10 @@ static void test_sweep_is_called_again_and_again(void)
 const struct tei_test_case peer_cases[] = {
 	{ "bytes_go_to_another_process", test_bytes_go_to_another_process },
 	{ "memory_outlives_its_owner", test_memory_outlives_its_owner },
+	{ "mapping_outlives_contexts_of_the_program",
+	  test_mapping_outlives_contexts_of_the_program },
+	{ "mapping_keeps_the_primary_context",
+	  test_mapping_keeps_the_primary_context },
 	{ "memory_that_cannot_be_exported_is_refused",
 	  test_memory_that_cannot_be_exported_is_refused },
 	{ "handle_that_is_wrong_is_refused",

@@ -132,9 +132,9 @@ int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
  * Maps len bytes of GPU memory that another process has exported. *addr gets
  * their address in this process, which operations may use as source or
  * destination, and which is unmapped by tei_gpu_mem_remove or tei_gpu_fini. The
- * memory is mapped in the CUDA context of the registered GPU memory at "near".
- * If there is none, it is mapped in the primary context of its GPU, which stays
- * retained meanwhile. Returns 0 or an error of tei_cuda_ipc_open or
+ * memory is mapped in the primary context of the GPU that has the registered
+ * memory at "near". If there is none, it is mapped in the primary context of its
+ * own GPU. The context stays retained until then. Returns 0 or an error of tei_cuda_ipc_open or
  * tei_cuda_retain. May block in the driver.
  */
 int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
