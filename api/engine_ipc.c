@@ -21,6 +21,11 @@
 #include "util/cuda.h"
 #include "util/range.h"
 
+/* time after which a buffer that could not be mapped is tried again */
+#define IPC_RETRY_NS TEI_NS_PER_SEC
+/* time for which engine_ipc_free waits for the ends of copies */
+#define IPC_FREE_NS  TEI_NS_PER_SEC
+
 _Static_assert(sizeof(struct tei_cuda_ipc) == TEI_LOCAL_GPU_DATA,
 	       "a handle fits");
 
@@ -29,12 +34,13 @@ struct ipc_map {
 	struct tei_range range; /* addresses in the process; node in
 				 * engine_ipc.maps */
 	uint64_t addr;		/* address in this process, or 0 if the buffer
-				 * cannot be mapped */
+				 * could not be mapped */
+	uint64_t tried_ns;	/* time of the attempt to map the buffer */
 	uint64_t serial;	/* registration at the process, or 0 if the
 				 * mapping cannot be used any longer */
 	uint32_t place;		/* see struct tei_local_gpu */
-	bool near;		/* the driver was to map the buffer in the
-				 * context of GPU memory of this process */
+	bool near;		/* the driver was to map the buffer on the GPU
+				 * of memory of this process */
 };
 
 /* The mapped GPU memory of a local process. Created by engine_ipc_new, freed by
@@ -139,20 +145,27 @@ struct engine_ipc *engine_ipc_new(struct engine *e,
 	return ipc;
 }
 
-/* Unmaps a buffer and removes it from the table. Returns false if a copy uses
- * it. */
-static bool ipc_unmap(struct engine_ipc *ipc, struct ipc_map *m)
+/* Removes a buffer from the table. */
+static void ipc_drop(struct engine_ipc *ipc, struct ipc_map *m)
 	TEI_REQUIRES(ipc->lock)
 {
-	struct tei_gpu *gpu = ipc_gpu(ipc->engine);
-
-	if (m->addr && tei_gpu_mem_remove(gpu, (void *)(uintptr_t)m->addr,
-					  tei_now_ns()))
-		return false;
 	if (m->addr)
 		__atomic_sub_fetch(&ipc->mapped, 1, __ATOMIC_RELAXED);
 	tei_range_remove(&ipc->maps, &m->range);
 	free(m);
+}
+
+/* Unmaps a buffer and removes it from the table. Returns false if a copy uses
+ * the buffer at the deadline. */
+static bool ipc_unmap(struct engine_ipc *ipc, struct ipc_map *m,
+		      uint64_t deadline_ns) TEI_REQUIRES(ipc->lock)
+{
+	struct tei_gpu *gpu = ipc_gpu(ipc->engine);
+
+	if (m->addr && tei_gpu_mem_remove(gpu, (void *)(uintptr_t)m->addr,
+					  deadline_ns) == TEI_ERR_BUSY)
+		return false;
+	ipc_drop(ipc, m);
 	return true;
 }
 
@@ -166,24 +179,31 @@ static void ipc_unmap_stale(struct engine_ipc *ipc) TEI_REQUIRES(ipc->lock)
 		m = ipc_map_of(ipc->maps.at[i]);
 		if (!tei_local_gpu_valid(ipc->process->peer, m->place,
 					 m->serial))
-			ipc_unmap(ipc, m);
+			ipc_unmap(ipc, m, tei_now_ns());
 	}
 }
 
 void engine_ipc_free(struct engine_ipc *ipc)
 {
+	uint64_t deadline = tei_now_ns() + IPC_FREE_NS;
+
 	if (!ipc)
 		return;
 	tei_mutex_lock(&ipc->lock);
 	/* if the engine is being destroyed, the GPU module is closed already
 	 * and has unmapped the memory */
 	while (ipc->maps.n) {
-		struct ipc_map *m = ipc_map_of(ipc->maps.at[0]);
+		struct ipc_map *m = ipc_map_of(ipc->maps.at[ipc->maps.n - 1]);
 
 		if (!ipc_gpu(ipc->engine))
 			m->addr = 0;
-		if (!ipc_unmap(ipc, m))
-			break;
+		/* the task that used the buffer last may have ended a moment
+		 * ago, and its done callback not have returned yet */
+		if (ipc_unmap(ipc, m, deadline))
+			continue;
+		TEI_WARN("engine", "GPU memory 0x%llx of another process stays mapped until the engine is destroyed: a copy still uses it",
+			 (unsigned long long)m->range.base);
+		ipc_drop(ipc, m);
 	}
 	tei_range_fini(&ipc->maps);
 	tei_mutex_unlock(&ipc->lock);
@@ -230,11 +250,13 @@ static void ipc_log(struct engine *e, segment_id_t id, const struct ipc_map *m,
 }
 
 /* Maps a buffer of the process and adds it to the table. If the driver cannot
- * map it, adds it without an address, so that it is not tried again. Returns
- * NULL if memory is short, or if a copy uses an earlier mapping. */
+ * map it, adds it without an address, so that it is not tried again soon. Logs
+ * no failure if "again" is true. Returns NULL if memory is short, or if a copy
+ * uses an earlier mapping. */
 static struct ipc_map *ipc_map_add(struct engine_ipc *ipc, segment_id_t id,
 				   const struct tei_local_gpu *what,
-				   uint64_t near) TEI_REQUIRES(ipc->lock)
+				   uint64_t near, bool again)
+	TEI_REQUIRES(ipc->lock)
 {
 	struct engine *e = ipc->engine;
 	struct ipc_map *m = calloc(1, sizeof(*m));
@@ -249,6 +271,7 @@ static struct ipc_map *ipc_map_add(struct engine_ipc *ipc, segment_id_t id,
 	m->serial = what->serial;
 	m->place = what->place;
 	m->near = near;
+	m->tried_ns = tei_now_ns();
 	if (tei_range_insert(&ipc->maps, &m->range)) {
 		free(m);
 		return NULL;
@@ -260,8 +283,19 @@ static struct ipc_map *ipc_map_add(struct engine_ipc *ipc, segment_id_t id,
 		m->addr = 0;
 	else
 		__atomic_add_fetch(&ipc->mapped, 1, __ATOMIC_RELAXED);
-	ipc_log(e, id, m, ret ? &err : NULL);
+	if (!ret || !again)
+		ipc_log(e, id, m, ret ? &err : NULL);
 	return m;
+}
+
+/* Returns true if a buffer that could not be mapped should be tried again. */
+static bool ipc_due(const struct ipc_map *m, uint64_t near)
+{
+	/* this process may not see the GPU of the buffer, but have another GPU
+	 * that can map it */
+	if (near && !m->near)
+		return true;
+	return tei_now_ns() - m->tried_ns >= IPC_RETRY_NS;
 }
 
 bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
@@ -271,20 +305,20 @@ bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 	struct tei_local_gpu what;
 	struct ipc_map *m = NULL;
 	struct tei_range *r;
+	bool again = false;
 
 	tei_mutex_lock(&ipc->lock);
 	r = tei_range_find(&ipc->maps, range->addr, range->len);
-	if (r && !ipc_map_of(r)->addr && near && !ipc_map_of(r)->near) {
-		/* this process may not see the GPU of the buffer, but have
-		 * another GPU that can map it */
-		ipc_unmap(ipc, ipc_map_of(r));
+	if (r && !ipc_map_of(r)->addr && ipc_due(ipc_map_of(r), near)) {
+		ipc_drop(ipc, ipc_map_of(r));
 		r = NULL;
+		again = true;
 	}
 	if (r && tei_local_gpu_valid(peer, ipc_map_of(r)->place,
 				     ipc_map_of(r)->serial))
 		m = ipc_map_of(r);
 	else if (tei_local_gpu_find(peer, range->addr, range->len, &what))
-		m = ipc_map_add(ipc, id, &what, near);
+		m = ipc_map_add(ipc, id, &what, near, again);
 	if (m && m->addr) {
 		range->place = m->place;
 		range->serial = m->serial;

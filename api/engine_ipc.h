@@ -46,8 +46,8 @@ struct engine_ipc_op {
 
 /*
  * Finds the mapping of a range of the process, and maps the buffer that contains
- * it if this was not tried before. "near" is an address in GPU memory of this
- * process, or 0. Completes *range, and stores its address in this process in
+ * it, unless this has failed within the last second. "near" is an address in GPU
+ * memory of this process, or 0. Completes *range, and stores its address in this process in
  * *at. Returns false if the range cannot be mapped. May block in the driver.
  */
 bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,

@@ -305,6 +305,55 @@ static void idle(struct ipc_rig *rig)
 	      "memory_is_mapped_again_after_an_idle_time");
 }
 
+/* --- segments that are closed --------------------------------------------- */
+
+/* The segment is closed and opened again while tasks of the first segment still
+ * use the mapping. */
+static void opened_again(struct ipc_rig *rig)
+{
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE), more;
+	bool ended;
+	int ret;
+
+	fx_buf_fill(&rig->mem, 0, IPC_SIZE, ++rig->sequence);
+	rig->cuda.hold(1);
+	if (!ft_ok(!fx_job_start(&job), "write_before_a_close_is_submitted"))
+		return;
+	closeSegment(rig->engine, rig->seg);
+	rig->seg = openSegment(rig->engine, rig->peer.name);
+	more = ipc_job(rig, OPCODE_WRITE);
+	ret = fx_job_start(&more);
+	ft_ok(!ret, "write_to_a_segment_that_is_opened_again_is_accepted: %d",
+	      ret);
+	rig->cuda.hold(0);
+	ended = fx_job_wait(&job, FX_LONG_MS) &&
+		(ret || fx_job_wait(&more, FX_LONG_MS));
+	ft_ok(ended && !ret && job.n[STATUS_COMPLETED] == 1 &&
+		      more.n[STATUS_COMPLETED] == 1 &&
+		      fx_gpu_has(&rig->peer, 0, IPC_SIZE, rig->sequence),
+	      "both_writes_complete: %s", fx_job_text(&more));
+	fx_job_free(&job);
+	if (!ret)
+		fx_job_free(&more);
+}
+
+/* A buffer that could not be mapped once is mapped later. */
+static void tried_again(struct ipc_rig *rig)
+{
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	int ret;
+
+	closeSegment(rig->engine, rig->seg);
+	job.seg = rig->seg = openSegment(rig->engine, rig->peer.name);
+	rig->cuda.fail("cuIpcOpenMemHandle", 0, 2);
+	ret = fx_job_start(&job);
+	ft_ok(ret == 8, "write_to_memory_that_is_not_mapped_is_refused: %d",
+	      ret);
+	fx_nap(1100000);
+	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_that_was_not_mapped_is_tried_again");
+}
+
 /* --- initiators that are stopped or killed ------------------------------- */
 
 static bool ipc_initiator(struct ipc_rig *rig, struct fx_peer *other)
@@ -501,6 +550,8 @@ int main(int argc, char **argv)
 	unregistered(&rig);
 	unregistered_at_any_time(&rig);
 	idle(&rig);
+	opened_again(&rig);
+	tried_again(&rig);
 	other_initiators(&rig);
 	killed_target(&rig);
 	refusals(&rig);

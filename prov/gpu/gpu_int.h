@@ -73,6 +73,9 @@ struct gpu_mem {
 	uint32_t holds;
 	bool removing;
 	bool peer;			/* memory of another process */
+	uint32_t opens;			/* if peer: number of calls of
+					 * tei_gpu_peer_open that have returned
+					 * this memory and were not undone */
 	uint64_t opened;		/* if peer: address of its allocation in
 					 * this process */
 	int retained;			/* if peer: GPU whose primary context is
@@ -169,6 +172,10 @@ int gpu_context_get(struct tei_gpu *ctx, void *handle, struct gpu_context **out,
 int gpu_mem_insert(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
 	TEI_REQUIRES(ctx->lock);
 
+/* If memory of another process was opened more than once, undoes one of the calls
+ * and returns true. */
+bool gpu_peer_shared(struct tei_gpu *ctx, uint64_t addr)
+	TEI_REQUIRES(ctx->lock);
 /* Unmaps memory of another process that no copy uses. */
 void gpu_peer_unmap(struct tei_gpu *ctx, const struct gpu_mem *m);
 /* Releases the primary context that the memory has retained. */

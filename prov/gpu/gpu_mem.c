@@ -542,6 +542,10 @@ int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 	int ret;
 
 	tei_mutex_lock(&ctx->lock);
+	if (gpu_peer_shared(ctx, (uintptr_t)addr)) {
+		tei_mutex_unlock(&ctx->lock);
+		return 0;
+	}
 	ret = mem_retire(ctx, (uintptr_t)addr, deadline_ns, &m);
 	tei_mutex_unlock(&ctx->lock);
 	if (ret)

@@ -80,9 +80,34 @@ static int peer_context(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 	return ret ? ret : gpu_context_get(ctx, handle, &m->context, err);
 }
 
+/* Returns the memory in the table that is the same range of another process as
+ * m, or NULL. */
+static struct gpu_mem *peer_same(struct tei_gpu *ctx, const struct gpu_mem *m)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct gpu_mem *same = gpu_mem_find(ctx, m->range.base, 1, false);
+
+	return same && same->peer && same->range.base == m->range.base &&
+			       same->range.end == m->range.end ?
+		       same :
+		       NULL;
+}
+
+bool gpu_peer_shared(struct tei_gpu *ctx, uint64_t addr)
+{
+	struct gpu_mem *m = gpu_mem_find(ctx, addr, 1, false);
+
+	if (!m || !m->peer || m->range.base != addr || m->opens < 2)
+		return false;
+	m->opens--;
+	return true;
+}
+
+/* Maps the memory and adds it to the table. If the table has it already, sets
+ * *same to that element, which the caller uses instead of m. */
 static int peer_map(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
-		    uint64_t len, struct gpu_mem *m, struct tei_err *err)
-	TEI_REQUIRES(ctx->admin)
+		    uint64_t len, struct gpu_mem *m, struct gpu_mem **same,
+		    struct tei_err *err) TEI_REQUIRES(ctx->admin)
 {
 	int ret = tei_cuda_push(ctx->cuda, m->context->handle, err);
 
@@ -95,10 +120,45 @@ static int peer_map(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 	m->range.base = m->opened + from->offset;
 	m->range.end = m->range.base + len;
 	tei_mutex_lock(&ctx->lock);
-	ret = gpu_mem_insert(ctx, m, err);
+	*same = peer_same(ctx, m);
+	if (*same)
+		(*same)->opens++;
+	else
+		ret = gpu_mem_insert(ctx, m, err);
 	tei_mutex_unlock(&ctx->lock);
-	if (ret)
+	/* the driver counts the opened handles, so the memory stays mapped for
+	 * the element of the table */
+	if (ret || *same)
 		gpu_peer_unmap(ctx, m);
+	return ret;
+}
+
+/* Releases what peer_open has acquired for m, except for its memory. */
+static void peer_undo(struct tei_gpu *ctx, struct gpu_mem *m)
+	TEI_REQUIRES(ctx->admin)
+{
+	if (m->context && !m->context->memories)
+		gpu_context_close(ctx, m->context);
+	gpu_peer_release(ctx, m);
+	m->context = NULL;
+	m->retained = -1;
+}
+
+/* Stores in *out the element of the table: m, or an earlier one. */
+static int peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
+		     uint64_t len, uint64_t near, struct gpu_mem *m,
+		     struct gpu_mem **out, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
+{
+	struct gpu_mem *same = NULL;
+	int ret = peer_context(ctx, from, near, m, err);
+
+	if (!ret)
+		ret = peer_map(ctx, from, len, m, &same, err);
+	if (ret || same)
+		peer_undo(ctx, m);
+	if (!ret)
+		*out = same ? same : m;
 	return ret;
 }
 
@@ -106,7 +166,8 @@ int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 		      uint64_t len, uint64_t near, uint64_t *addr,
 		      struct tei_err *err)
 {
-	struct gpu_mem *m = calloc(1, sizeof(*m));
+	struct gpu_mem *m = calloc(1, sizeof(*m)), *got = NULL;
+	struct tei_err second;
 	int ret;
 
 	if (!m) {
@@ -114,20 +175,19 @@ int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 		return TEI_ERR_MEMORY;
 	}
 	m->peer = true;
+	m->opens = 1;
 	m->retained = -1;
 	tei_mutex_lock(&ctx->admin);
-	ret = peer_context(ctx, from, near, m, err);
+	ret = peer_open(ctx, from, len, near, m, &got, err);
+	/* the memory's own GPU may be able to map it although the GPU of the
+	 * memory at "near" is not */
+	if (ret && near && !peer_open(ctx, from, len, 0, m, &got, &second))
+		ret = 0;
 	if (!ret)
-		ret = peer_map(ctx, from, len, m, err);
-	if (ret && m->context && !m->context->memories)
-		gpu_context_close(ctx, m->context);
-	if (ret)
-		gpu_peer_release(ctx, m);
+		*addr = got->range.base;
 	tei_mutex_unlock(&ctx->admin);
-	if (ret)
+	if (got != m)
 		free(m);
-	else
-		*addr = m->range.base;
 	return ret;
 }
 

@@ -289,16 +289,58 @@ static void test_memory_that_cannot_be_exported_is_refused(void)
 	gpu_test_close(ctx);
 }
 
-static void test_handle_that_is_wrong_is_refused(void)
+/* Two segments may lead to the same memory. */
+static void test_memory_that_is_mapped_twice_is_shared(void)
 {
 	struct peer_rig r = peer_open(30, true);
+	unsigned int left = r.driver->left();
+	void *addr = (void *)(uintptr_t)r.addr;
+	struct gpu_test_op op;
+	struct tei_err err;
+	uint64_t at = 0;
+
+	CU_ASSERT_FATAL(!tei_gpu_peer_open(r.ctx, &r.owner.data, PEER_SIZE,
+					   r.gpu.addr, &at, &err));
+	CU_ASSERT_EQUAL(at, r.addr);
+	CU_ASSERT_EQUAL(r.driver->left(), left);
+	r.driver->hold(1);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, at, peer_host(&r), PEER_SIZE));
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, addr, 0));
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, addr, 0), TEI_ERR_BUSY);
+	r.driver->hold(0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	CU_ASSERT(owner_has(&r.owner, r.host));
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, addr, UINT64_MAX));
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, addr, 0),
+			TEI_ERR_NOT_REGISTERED);
+	peer_close(&r);
+}
+
+/* If the GPU of the memory at "near" cannot map the memory, its own GPU must. */
+static void test_memory_is_mapped_by_another_gpu(void)
+{
+	struct peer_rig r = peer_open(30, true);
+	struct tei_err err;
+	uint64_t at;
+
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, (void *)(uintptr_t)r.addr, 0));
+	r.driver->fail("cuIpcOpenMemHandle", 0, 217);
+	CU_ASSERT_FATAL(!tei_gpu_peer_open(r.ctx, &r.owner.data, PEER_SIZE,
+					   r.gpu.addr, &at, &err));
+	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, at, r.gpu.addr, PEER_SIZE), 0);
+	peer_close(&r);
+}
+
+static void test_handle_that_is_wrong_is_refused(void)
+{
+	struct peer_rig r = peer_open(30, false);
 	struct tei_cuda_ipc data = r.owner.data;
 	uint64_t at = 77;
 	struct tei_err err;
 
-	/* the same range again */
-	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE, r.gpu.addr,
-					  &at, &err), TEI_ERR_OVERLAP);
+	/* a part of a range that is mapped */
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE - 1, 0, &at,
+					  &err), TEI_ERR_OVERLAP);
 	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, (void *)(uintptr_t)r.addr, 0));
 	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, PEER_SIZE + 1, 0, &at,
 					  &err), TEI_ERR_INVALID);
@@ -467,6 +509,10 @@ const struct tei_test_case peer_cases[] = {
 	  test_mapping_keeps_the_primary_context },
 	{ "memory_that_cannot_be_exported_is_refused",
 	  test_memory_that_cannot_be_exported_is_refused },
+	{ "memory_that_is_mapped_twice_is_shared",
+	  test_memory_that_is_mapped_twice_is_shared },
+	{ "memory_is_mapped_by_another_gpu",
+	  test_memory_is_mapped_by_another_gpu },
 	{ "handle_that_is_wrong_is_refused",
 	  test_handle_that_is_wrong_is_refused },
 	{ "each_copy_has_a_claim", test_each_copy_has_a_claim },

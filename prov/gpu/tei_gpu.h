@@ -133,8 +133,10 @@ int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
  * their address in this process, which operations may use as source or
  * destination, and which is unmapped by tei_gpu_mem_remove or tei_gpu_fini. The
  * memory is mapped in the primary context of the GPU that has the registered
- * memory at "near". If there is none, it is mapped in the primary context of its
- * own GPU. The context stays retained until then. Returns 0 or an error of tei_cuda_ipc_open or
+ * memory at "near". If there is none, or if this fails, it is mapped in the primary
+ * context of its own GPU. The context stays retained until then. A range that is
+ * mapped already gets the same address, and each call needs a tei_gpu_mem_remove;
+ * only the last of these waits for copies. Returns 0 or an error of tei_cuda_ipc_open or
  * tei_cuda_retain. May block in the driver.
  */
 int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
