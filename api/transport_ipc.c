@@ -135,12 +135,15 @@ static int ipc_prepare(struct engine *e, struct engine_task *t,
 	bool here = target->kind == ENGINE_GPU_GPU;
 	uint64_t source = (uintptr_t)r->source, there;
 
-	if (!ipc_gpu(e) || !engine_ipc_find(process->ipc, r->target_id,
-					    here ? source : 0, &range, &there))
+	if (!ipc_gpu(e))
 		return ENGINE_DECLINED;
+	/* a request that is refused maps nothing */
 	if (!here && tei_local_region_check(e->local, r->source, r->length,
 					    r->opcode == OPCODE_READ))
 		return 3;
+	if (!engine_ipc_find(process->ipc, r->target_id, here ? source : 0,
+			     &range, &there))
+		return ENGINE_DECLINED;
 	engine_task_init(e, t, r, &transport_ipc);
 	task->process = process;
 	task->op.range = range;

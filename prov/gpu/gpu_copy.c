@@ -392,12 +392,16 @@ static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
  * Checks whether the oldest copy has ended. Returns 1 if it has ended, else 0.
  * Sets *failed and *err if the driver reports an error. A failed copy counts as
  * ended only when the stream has passed it or cannot continue; until then its
- * memory must not be reused.
+ * memory must not be reused. If the copy has a guard, an error of the stream does
+ * not prove that it cannot continue, unless the context is gone: the owner of the
+ * memory would use it for other data.
  */
 static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
-		     bool unmarked, struct tei_err *err, bool *failed)
+		     const struct gpu_copy *copy, struct tei_err *err,
+		     bool *failed)
 {
-	struct tei_err second;
+	bool unmarked = copy->unmarked;
+	struct tei_err second, *last;
 	int over = unmarked ? 0 : tei_cuda_event_over(ctx->cuda,
 						      c->events[c->first],
 						      err);
@@ -405,9 +409,11 @@ static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 	*failed = over < 0;
 	if (!unmarked && over >= 0)
 		return over;
-	over = tei_cuda_stream_over(ctx->cuda, c->stream,
-				    *failed ? &second : err);
+	last = *failed ? &second : err;
+	over = tei_cuda_stream_over(ctx->cuda, c->stream, last);
 	*failed |= over < 0;
+	if (over < 0 && copy->guard)
+		return tei_cuda_gone(last);
 	return over != 0;
 }
 
@@ -416,14 +422,15 @@ static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 static bool copy_reap(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
 {
-	bool any = false, failed, unmarked;
+	bool any = false, failed;
+	struct gpu_copy copy;
 	struct tei_err err;
 	int over;
 
 	while (c->count) {
-		unmarked = c->ring[c->first].unmarked;
+		copy = c->ring[c->first];
 		tei_mutex_unlock(&ctx->lock);
-		over = copy_over(ctx, c, unmarked, &err, &failed);
+		over = copy_over(ctx, c, &copy, &err, &failed);
 		tei_mutex_lock(&ctx->lock);
 		if (failed && !over)
 			copy_fail(ctx, c, &err);

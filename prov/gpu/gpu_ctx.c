@@ -27,22 +27,23 @@ static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 	struct gpu_mem *m;
 	uint32_t i;
 
-	/* memory stays pinned or mapped while an abandoned copy may access
-	 * it */
+	/* Memory stays pinned or mapped while an abandoned copy may access it.
+	 * If the GPU hangs, no memory of another process is unmapped, and its
+	 * context is not released: the driver would wait for the GPU. */
 	tei_range_foreach (m, i, &ctx->mem, struct gpu_mem, range) {
 		if (!tei_gpu_mem_idle(ctx, m->range.base,
 				      m->range.end - m->range.base))
 			continue;
 		if (m->pinned)
 			gpu_mem_unpin(ctx, m);
-		if (m->peer)
+		if (m->peer && !ctx->given_up)
 			gpu_peer_unmap(ctx, m);
 	}
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		if (ctx->contexts[i].memories)
 			gpu_context_close(ctx, &ctx->contexts[i]);
 	tei_range_foreach (m, i, &ctx->mem, struct gpu_mem, range) {
-		if (m->peer)
+		if (m->peer && !ctx->given_up)
 			gpu_peer_release(ctx, m);
 		free(m);
 	}
@@ -111,7 +112,7 @@ void tei_gpu_fini(struct tei_gpu *ctx)
 
 /* ---- operations ------------------------------------------------------- */
 
-static int gpu_staff(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
+int gpu_staff(struct tei_gpu *ctx)
 {
 	if (ctx->started)
 		return 0;

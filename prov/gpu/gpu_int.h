@@ -127,7 +127,7 @@ struct tei_gpu {
 	bool started, stopping;
 	pthread_t thread;
 
-	/* constant after the first operation; may be NULL */
+	/* constant after the thread has started; may be NULL */
 	void (*sweep)(void *arg);
 	void *sweep_arg;
 
@@ -150,7 +150,10 @@ void gpu_alloc_free_all(struct tei_gpu *ctx);
 bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock);
 
-/* Main function of the thread, which tei_gpu_submit starts. */
+/* Starts the thread, if it does not run yet. Returns 0 or TEI_ERR_MEMORY. */
+int gpu_staff(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock);
+
+/* Main function of the thread. */
 void *gpu_main(void *arg);
 
 /*

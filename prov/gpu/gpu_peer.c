@@ -36,11 +36,11 @@ static int peer_export(struct tei_gpu *ctx, const struct gpu_context *c,
 
 	if (ret)
 		return ret;
+	ret = tei_cuda_ipc_export(ctx->cuda, addr, len, out, err);
 	/* a peer may read the memory right after a call of the driver that has
-	 * written it */
-	ret = tei_cuda_sync_calls(ctx->cuda, addr, err);
+	 * written it; memory that cannot be exported is left as it is */
 	if (!ret)
-		ret = tei_cuda_ipc_export(ctx->cuda, addr, len, out, err);
+		ret = tei_cuda_sync_calls(ctx->cuda, addr, err);
 	tei_cuda_pop(ctx->cuda);
 	return ret;
 }
@@ -162,12 +162,40 @@ static int peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 	return ret;
 }
 
+/* Does what peer_open does. If the GPU of the memory at "near" cannot map the
+ * memory, the memory's own GPU may be able to. */
+static int peer_open_any(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
+			 uint64_t len, uint64_t near, struct gpu_mem *m,
+			 struct gpu_mem **out, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
+{
+	struct tei_err second;
+	int ret = peer_open(ctx, from, len, near, m, out, err);
+
+	if (ret && near && !peer_open(ctx, from, len, 0, m, out, &second))
+		return 0;
+	return ret;
+}
+
+/* Starts the thread, because its sweep unmaps the memory, even if no operation
+ * ever uses it. */
+static int peer_staff(struct tei_gpu *ctx, struct tei_err *err)
+{
+	int ret;
+
+	tei_mutex_lock(&ctx->lock);
+	ret = gpu_staff(ctx);
+	tei_mutex_unlock(&ctx->lock);
+	if (ret)
+		gpu_refuse(err, ret, "the thread cannot be started");
+	return ret;
+}
+
 int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 		      uint64_t len, uint64_t near, uint64_t *addr,
 		      struct tei_err *err)
 {
 	struct gpu_mem *m = calloc(1, sizeof(*m)), *got = NULL;
-	struct tei_err second;
 	int ret;
 
 	if (!m) {
@@ -178,11 +206,9 @@ int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 	m->opens = 1;
 	m->retained = -1;
 	tei_mutex_lock(&ctx->admin);
-	ret = peer_open(ctx, from, len, near, m, &got, err);
-	/* the memory's own GPU may be able to map it although the GPU of the
-	 * memory at "near" is not */
-	if (ret && near && !peer_open(ctx, from, len, 0, m, &got, &second))
-		ret = 0;
+	ret = peer_staff(ctx, err);
+	if (!ret)
+		ret = peer_open_any(ctx, from, len, near, m, &got, err);
 	if (!ret)
 		*addr = got->range.base;
 	tei_mutex_unlock(&ctx->admin);

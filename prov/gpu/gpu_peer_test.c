@@ -2,6 +2,7 @@
 /* GPU memory of another process. The owner of the memory is a second process of
  * this program. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,7 +133,14 @@ struct peer_rig {
 	struct gpu_test_mem gpu;
 	unsigned char *host;	/* registered */
 	uint64_t addr;		/* the owner's memory in this process */
+	int *swept;		/* number of calls of the sweep function;
+				 * atomic */
 };
+
+static void peer_sweep(void *arg)
+{
+	__atomic_add_fetch((int *)arg, 1, __ATOMIC_ACQ_REL);
+}
 
 static uint64_t peer_host(const struct peer_rig *r)
 {
@@ -142,12 +150,15 @@ static uint64_t peer_host(const struct peer_rig *r)
 /* near: true if the memory is mapped on the GPU of memory of this process. */
 static struct peer_rig peer_open(uint64_t seconds, bool near)
 {
-	struct peer_rig r = { .driver = gpu_test_driver() };
+	static int swept;
+	struct peer_rig r = { .driver = gpu_test_driver(), .swept = &swept };
 	struct tei_err err;
 	size_t i;
 
 	r.owner = owner_start();
 	r.ctx = gpu_test_open(seconds);
+	swept = 0;
+	tei_gpu_set_sweep(r.ctx, peer_sweep, &swept);
 	r.gpu = gpu_test_mem(r.ctx, 0, PEER_SIZE);
 	r.host = malloc(PEER_SIZE);
 	CU_ASSERT_FATAL(r.host != NULL);
@@ -281,7 +292,15 @@ static void test_memory_that_cannot_be_exported_is_refused(void)
 	CU_ASSERT_EQUAL(tei_gpu_mem_export(ctx, addr, 65536, &data, &err),
 			TEI_ERR_CONTEXT);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "cuIpcGetMemHandle"));
+	/* a refusal must not change the memory */
+	CU_ASSERT_PTR_NULL(driver->alias(m.addr, 65536));
 	CU_ASSERT(!tei_gpu_mem_export(ctx, addr, 65536, &data, &err));
+	CU_ASSERT_PTR_NOT_NULL(driver->alias(m.addr, 65536));
+	/* without a thread, the memory would stay mapped for ever */
+	tei_test_threads(0);
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(ctx, &data, 65536, 0, &at, &err),
+			TEI_ERR_MEMORY);
+	tei_test_threads(UINT_MAX);
 	/* no process can open its own memory */
 	CU_ASSERT_EQUAL(tei_gpu_peer_open(ctx, &data, 65536, 0, &at, &err),
 			TEI_ERR_CONTEXT);
@@ -480,23 +499,86 @@ static void test_claim_lasts_until_the_copy_ends(void)
 	peer_close(&r);
 }
 
-static void peer_sweep(void *arg)
-{
-	__atomic_add_fetch((int *)arg, 1, __ATOMIC_ACQ_REL);
-}
-
+/* The sweep must be called although no operation has started the thread. */
 static void test_sweep_is_called_again_and_again(void)
 {
 	struct timespec nap = { .tv_nsec = 10000000 };
 	struct peer_rig r = peer_open(30, true);
-	int calls = 0, i;
+	int i;
 
-	tei_gpu_set_sweep(r.ctx, peer_sweep, &calls);
-	CU_ASSERT_EQUAL(gpu_test_copy(r.ctx, r.addr, peer_host(&r), 1), 0);
-	for (i = 0; i < 6000 && __atomic_load_n(&calls, __ATOMIC_ACQUIRE) < 2;
-	     i++)
+	for (i = 0;
+	     i < 2000 && __atomic_load_n(r.swept, __ATOMIC_ACQUIRE) < 2; i++)
 		nanosleep(&nap, NULL);
-	CU_ASSERT(__atomic_load_n(&calls, __ATOMIC_ACQUIRE) >= 2);
+	CU_ASSERT(__atomic_load_n(r.swept, __ATOMIC_ACQUIRE) >= 2);
+	peer_close(&r);
+}
+
+/* If the GPU hangs, closing must neither unmap the memory nor release its
+ * context, because a real driver would wait. */
+static void test_memory_stays_mapped_when_the_gpu_hangs(void)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+	struct peer_rig r = peer_open(1, false);
+	unsigned int before = r.driver->copies();
+	struct tei_cuda *cuda;
+	struct gpu_test_op op;
+	struct tei_err err;
+	void *context;
+	uint64_t at;
+	int device, i;
+
+	/* a second mapping, which no copy uses */
+	CU_ASSERT_FATAL(!tei_gpu_peer_open(r.ctx, &r.owner.data, PEER_SIZE,
+					   r.gpu.addr, &at, &err));
+	r.driver->hold(1);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.addr, peer_host(&r), 100));
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
+	tei_gpu_fini(r.ctx);
+	/* two opened handles and two retained contexts */
+	CU_ASSERT_EQUAL(r.driver->left(), 4);
+	r.driver->hold(0);
+	for (i = 0; i < 60000 && r.driver->copies() == before; i++)
+		nanosleep(&nap, NULL);
+	/* destroying the contexts closes the handles */
+	CU_ASSERT_FATAL(!tei_cuda_open(&err, &cuda));
+	CU_ASSERT(!tei_cuda_retain(cuda, &r.owner.data, &device, &context,
+				   &err));
+	for (i = 0; i < 2; i++)
+		tei_cuda_release(cuda, device);
+	CU_ASSERT(!tei_cuda_retain_at(cuda, r.gpu.addr, &device, &context,
+				      &err));
+	for (i = 0; i < 2; i++)
+		tei_cuda_release(cuda, device);
+	tei_cuda_close(cuda);
+	CU_ASSERT_EQUAL(r.driver->left(), 0);
+	CU_ASSERT(!r.driver->free(r.gpu.addr));
+	CU_ASSERT(!r.driver->ctx_destroy(r.gpu.context));
+	free(r.host);
+	owner_end(&r.owner);
+}
+
+/* A failed query of the stream does not prove that the copy has ended, so its
+ * claim must stay. */
+static void test_claim_outlives_a_failed_query(void)
+{
+	struct timespec nap = { .tv_nsec = 50000000 };
+	struct peer_rig r = peer_open(30, true);
+	struct gpu_test_op op;
+	struct guard_test t;
+
+	r.driver->hold(1);
+	/* no event marks the copy, so its stream is queried */
+	r.driver->fail("cuEventRecord", 0, 1);
+	guard_start(&r, &t, &op, 0, 0);
+	nanosleep(&nap, NULL);
+	r.driver->fail("cuStreamQuery", 0, 719);
+	nanosleep(&nap, NULL);
+	CU_ASSERT_EQUAL(guard_left(&t), 0);
+	CU_ASSERT(!gpu_test_ended(&op));
+	r.driver->hold(0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_CONTEXT);
+	CU_ASSERT(t.entered > 0);
+	CU_ASSERT_EQUAL(guard_left(&t), t.entered);
 	peer_close(&r);
 }
 
@@ -520,6 +602,9 @@ const struct tei_test_case peer_cases[] = {
 	  test_operation_without_a_claim_ends },
 	{ "claim_lasts_until_the_copy_ends",
 	  test_claim_lasts_until_the_copy_ends },
+	{ "memory_stays_mapped_when_the_gpu_hangs",
+	  test_memory_stays_mapped_when_the_gpu_hangs },
+	{ "claim_outlives_a_failed_query", test_claim_outlives_a_failed_query },
 	{ "sweep_is_called_again_and_again",
 	  test_sweep_is_called_again_and_again },
 	{ NULL, NULL },

@@ -8,7 +8,8 @@
  *
  * The engine creates this module's context (struct tei_gpu) only if the program
  * has GPU memory, because the module uses the CUDA driver that the program has
- * loaded. One thread, started with the first operation, queues all copies in
+ * loaded. One thread, started with the first operation or the first mapping of
+ * memory of another process, queues all copies in
  * the CUDA context of the memory concerned, in streams of its own, and polls
  * their events. The CPU accesses no byte of GPU memory.
  *
@@ -121,10 +122,14 @@ bool tei_gpu_mem_idle(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
 int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns);
 
-/* Gets a handle with which other processes of this host open the registered GPU
- * memory, and makes the driver's synchronous calls on the memory complete before
- * they return. Returns 0 or an error of tei_cuda_ipc_export or
- * tei_cuda_sync_calls. */
+/*
+ * Gets a handle with which other processes of this host open the registered GPU
+ * memory. Then sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the memory, so that the
+ * driver's synchronous calls on it, such as cuMemcpyDtoD, complete before they
+ * return: a process that is notified after such a call may read the memory at
+ * once. The attribute stays set. Returns 0, or an error of tei_cuda_ipc_export,
+ * without setting the attribute, or of tei_cuda_sync_calls.
+ */
 int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
 		       struct tei_cuda_ipc *out, struct tei_err *err);
 
@@ -169,7 +174,8 @@ void tei_gpu_free(struct tei_gpu *ctx, uint64_t addr);
 
 /*
  * Sets a function that the module's thread calls about once per second, without
- * a lock, while it runs. Must be called before the first operation.
+ * a lock. The calls begin when the thread is started. Must be called before the
+ * first operation, and before tei_gpu_peer_open.
  */
 void tei_gpu_set_sweep(struct tei_gpu *ctx, void (*sweep)(void *arg),
 		       void *arg);
