@@ -69,15 +69,27 @@ static struct ipc_map *ipc_map_of(struct tei_range *r)
 
 /* --- the own memory ------------------------------------------------------- */
 
+/* Returns the reason why this process maps and exports no GPU memory, or NULL. */
+static const char *ipc_off(struct engine *e)
+{
+	if (!e->settings.copies.gpu_ipc)
+		return "MOONRAIL_GPU_IPC=0";
+	if (!__atomic_load_n(&e->local_on, __ATOMIC_RELAXED))
+		return "the transport local is not installed";
+	return NULL;
+}
+
 bool engine_ipc_export(struct engine *e, const struct engine_region *r,
 		       struct tei_err *err)
 {
 	struct tei_cuda_ipc data;
 	int ret;
 
+	const char *why = ipc_off(e);
+
 	memset(err, 0, sizeof(*err));
-	if (!e->settings.copies.gpu_ipc) {
-		snprintf(err->text, sizeof(err->text), "MOONRAIL_GPU_IPC=0");
+	if (why) {
+		snprintf(err->text, sizeof(err->text), "%s", why);
 		return false;
 	}
 	ret = tei_gpu_mem_export(ipc_gpu(e), r->addr, r->length, &data, err);

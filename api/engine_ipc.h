@@ -22,8 +22,8 @@ struct tei_err;
 
 /*
  * Publishes registered GPU memory for the processes of this host. Returns false
- * with *err filled if that is impossible or switched off
- * (MOONRAIL_GPU_IPC).
+ * with *err filled if that is impossible, if the transport local is not installed
+ * or if the function is switched off (MOONRAIL_GPU_IPC).
  */
 bool engine_ipc_export(struct engine *e, const struct engine_region *r,
 		       struct tei_err *err);

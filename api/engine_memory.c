@@ -301,6 +301,18 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	return ret;
 }
 
+void engine_memory_ipc(struct engine *e)
+{
+	struct engine_region *r;
+	uint32_t i;
+
+	for (i = 0; i < e->memory.n; i++) {
+		r = &e->memory.regions[i];
+		if (r->gpu && r->remote && !r->exported)
+			memory_add_ipc(e, r);
+	}
+}
+
 static int memory_refuse(const struct engine_region *r,
 			 enum tei_topo_access access, uint64_t base,
 			 uint64_t end, struct tei_err *err)
@@ -507,13 +519,12 @@ static void memory_again_gpu(struct engine *e, struct engine_region *r,
 		if (!r->direct)
 			TEI_WARN("engine", "%p, %zu bytes of %s: no longer registered on the rails: %s",
 				 r->addr, r->length, r->location, why.text);
-		r->remote = r->remote &&
-			    (r->direct || r->granted || r->exported);
 	}
 	if (r->granted)
 		tei_staging_grant_restore(e->staging, r->grant);
 	if (r->exported)
 		memory_add_ipc(e, r);
+	r->remote = r->remote && (r->direct || r->granted || r->exported);
 }
 
 static int memory_in_file(const struct engine_region *r, int code,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "api/engine_transport.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
@@ -72,11 +73,12 @@ static struct local_task *local_task(struct engine_task *t)
 /* --- installation --------------------------------------------------------- */
 
 static int local_install(struct engine *e, const char *proto,
-			 struct tei_err *err)
+			 struct tei_err *err) TEI_REQUIRES(e->control)
 {
 	(void)proto;
 	(void)err;
 	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
+	engine_memory_ipc(e);
 	engine_segment_reevaluate(e);
 	return 0;
 }

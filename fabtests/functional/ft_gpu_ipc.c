@@ -57,6 +57,8 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 		return (int)child_cuda.left();
 	if (!strcmp(verb, "copies"))
 		return (int)child_cuda.copies();
+	if (!strcmp(verb, "shared"))
+		return child_cuda.alias(gpu.addr, 1) != NULL;
 	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
 }
 
@@ -137,6 +139,20 @@ static bool ipc_gpus(struct ipc_rig *rig, uint64_t off, uint64_t len,
 				  IPC_SIZE) &&
 	       fx_buf_check(&rig->mem, IPC_SIZE, len, rig->sequence) &&
 	       fx_buf_poisoned(&rig->mem, IPC_SIZE + len, IPC_SIZE - len);
+}
+
+/* A refused request maps nothing. */
+static void not_mapped(struct ipc_rig *rig)
+{
+	unsigned int before = rig->cuda.left();
+	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
+			      .op = OPCODE_WRITE,
+			      .local = rig->mem.p + 2 * IPC_SIZE,
+			      .remote = rig->there, .len = 1 };
+	int ret = fx_job_start(&job);
+
+	ft_ok(ret == 3 && rig->cuda.left() == before,
+	      "request_from_unregistered_memory_maps_nothing: %d", ret);
 }
 
 static void bytes(struct ipc_rig *rig)
@@ -471,6 +487,22 @@ static void refused_without_rails(const struct ipc_rig *like)
 	fx_peer_stop(&rig.peer);
 }
 
+/* The target installs the transport after it has registered its memory. */
+static void installed_later(const struct ipc_rig *like)
+{
+	struct ipc_rig rig = *like;
+
+	rig.there = ipc_peer(&rig.peer, "tcp", NULL);
+	ft_ok(rig.there && !fx_ask(&rig.peer, "shared"),
+	      "memory_of_a_process_without_local_is_not_exported");
+	ft_ok(!fx_ask(&rig.peer, "install local") &&
+		      fx_ask(&rig.peer, "shared") == 1 &&
+		      (rig.seg = openSegment(rig.engine, rig.peer.name)) > 0 &&
+		      ipc_round(&rig, 1, 2 * FX_MIB, 0),
+	      "memory_is_exported_when_local_is_installed");
+	fx_peer_stop(&rig.peer);
+}
+
 static void refusals(struct ipc_rig *rig)
 {
 	refused_by(rig, "the_driver_exports_no_handle",
@@ -482,6 +514,7 @@ static void refusals(struct ipc_rig *rig)
 	refused_by(rig, "ipc_is_switched_off_there", "MOONRAIL_GPU_IPC=0", NULL,
 		   NULL);
 	refused_without_rails(rig);
+	installed_later(rig);
 }
 
 /* --- the end of an engine ------------------------------------------------- */
@@ -543,6 +576,7 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (!ipc_setup(&rig))
 		return ft_result();
+	not_mapped(&rig);
 	bytes(&rig);
 	stopped_target(&rig);
 	refused(&rig);
