@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "api/engine_work.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
 #include "prov/local/tei_local.h"
@@ -55,6 +56,8 @@ struct engine_ipc {
 				 * mapped and unmapped */
 	struct tei_range_table maps; /* table of ipc_map.range */
 	uint32_t mapped;	/* atomic: number of buffers that are mapped */
+	uint64_t broken;	/* atomic: serial of a buffer that must be
+				 * mapped again, or 0 */
 };
 
 static struct tei_gpu *ipc_gpu(struct engine *e)
@@ -181,16 +184,33 @@ static bool ipc_unmap(struct engine_ipc *ipc, struct ipc_map *m,
 	return true;
 }
 
+/* Applies the report of engine_ipc_broken. */
+static void ipc_take_broken(struct engine_ipc *ipc) TEI_REQUIRES(ipc->lock)
+{
+	uint64_t serial = __atomic_exchange_n(&ipc->broken, 0,
+					      __ATOMIC_ACQ_REL);
+	uint32_t i;
+
+	for (i = 0; serial && i < ipc->maps.n; i++)
+		if (ipc_map_of(ipc->maps.at[i])->serial == serial)
+			ipc_map_of(ipc->maps.at[i])->serial = 0;
+}
+
+static bool ipc_valid(const struct engine_ipc *ipc, const struct ipc_map *m)
+{
+	return tei_local_gpu_valid(ipc->process->peer, m->place, m->serial);
+}
+
 /* Unmaps the buffers that are no longer registered. Buffers in use stay. */
 static void ipc_unmap_stale(struct engine_ipc *ipc) TEI_REQUIRES(ipc->lock)
 {
 	struct ipc_map *m;
 	uint32_t i;
 
+	ipc_take_broken(ipc);
 	for (i = ipc->maps.n; i-- > 0;) {
 		m = ipc_map_of(ipc->maps.at[i]);
-		if (!tei_local_gpu_valid(ipc->process->peer, m->place,
-					 m->serial))
+		if (!ipc_valid(ipc, m))
 			ipc_unmap(ipc, m, tei_now_ns());
 	}
 }
@@ -228,23 +248,66 @@ bool engine_ipc_mapped(struct engine_ipc *ipc)
 	return ipc && __atomic_load_n(&ipc->mapped, __ATOMIC_RELAXED);
 }
 
-void engine_ipc_sweep(void *arg)
+/* Returns true if the process has mapped buffers of which some are to be
+ * unmapped. Returns false if another thread has the lock. */
+static bool ipc_stale(struct engine_local_process *n)
 {
-	struct engine *e = arg;
+	struct engine_ipc *ipc = n->ipc;
+	bool stale = false;
+	uint32_t i;
+
+	if (!engine_ipc_mapped(ipc))
+		return false;
+	/* the segment was closed while tasks still used the process */
+	if (!__atomic_load_n(&n->refs, __ATOMIC_ACQUIRE))
+		return true;
+	if (!tei_mutex_trylock(&ipc->lock))
+		return false;
+	ipc_take_broken(ipc);
+	for (i = 0; !stale && i < ipc->maps.n; i++)
+		stale = !ipc_valid(ipc, ipc_map_of(ipc->maps.at[i]));
+	tei_mutex_unlock(&ipc->lock);
+	return stale;
+}
+
+/* Does the job of engine_ipc_sweep. Runs in a worker thread, because unmapping
+ * may block in the driver. */
+static void ipc_unmap_job(struct engine *e, const struct engine_work *w)
+{
 	struct engine_local_process *n;
 
-	/* the GPU's thread must not wait for a thread that calls the driver; the
-	 * next sweep comes soon */
-	if (!tei_mutex_trylock(&e->processes.lock))
-		return;
+	(void)w;
+	engine_segment_close_unused(e);
+	tei_mutex_lock(&e->processes.lock);
 	for (n = e->processes.list; n; n = n->next) {
-		if (!engine_ipc_mapped(n->ipc) ||
-		    !tei_mutex_trylock(&n->ipc->lock))
+		if (!engine_ipc_mapped(n->ipc))
 			continue;
+		tei_mutex_lock(&n->ipc->lock);
 		ipc_unmap_stale(n->ipc);
 		tei_mutex_unlock(&n->ipc->lock);
 	}
 	tei_mutex_unlock(&e->processes.lock);
+}
+
+void engine_ipc_sweep(void *arg)
+{
+	static const struct engine_work_kind kind = {
+		.run = ipc_unmap_job,
+		.single = ENGINE_WORK_UNMAP,
+	};
+	struct engine_local_process *n;
+	struct engine *e = arg;
+	bool stale = false;
+
+	/* The GPU's thread waits for no lock, because a thread that has it may
+	 * be in a call of the driver. The next sweep comes in a second. */
+	if (!tei_mutex_trylock(&e->processes.lock))
+		return;
+	for (n = e->processes.list; n && !stale; n = n->next)
+		stale = ipc_stale(n);
+	tei_mutex_unlock(&e->processes.lock);
+	if (stale)
+		engine_work_at(e, &kind, 0);
 }
 
 /* Logs whether a buffer was mapped. err is NULL if it was. */
@@ -320,14 +383,14 @@ bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 	bool again = false;
 
 	tei_mutex_lock(&ipc->lock);
+	ipc_take_broken(ipc);
 	r = tei_range_find(&ipc->maps, range->addr, range->len);
 	if (r && !ipc_map_of(r)->addr && ipc_due(ipc_map_of(r), near)) {
 		ipc_drop(ipc, ipc_map_of(r));
 		r = NULL;
 		again = true;
 	}
-	if (r && tei_local_gpu_valid(peer, ipc_map_of(r)->place,
-				     ipc_map_of(r)->serial))
+	if (r && ipc_valid(ipc, ipc_map_of(r)))
 		m = ipc_map_of(r);
 	else if (tei_local_gpu_find(peer, range->addr, range->len, &what))
 		m = ipc_map_add(ipc, id, &what, near, again);
@@ -372,13 +435,7 @@ int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
 void engine_ipc_broken(struct engine_ipc *ipc,
 		       const struct tei_local_gpu_range *range)
 {
-	struct tei_range *r;
-
-	tei_mutex_lock(&ipc->lock);
-	r = tei_range_find(&ipc->maps, range->addr, range->len);
-	if (r && ipc_map_of(r)->serial == range->serial)
-		ipc_map_of(r)->serial = 0;
-	tei_mutex_unlock(&ipc->lock);
+	__atomic_store_n(&ipc->broken, range->serial, __ATOMIC_RELEASE);
 }
 
 struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc)

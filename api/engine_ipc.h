@@ -60,16 +60,18 @@ struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc);
  * TEI_ERR_NOT_REGISTERED if the memory was unmapped since. */
 int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
 		      uint64_t at);
-/* Called after an error of the driver, for example because the program has
- * destroyed the CUDA context in which the buffer is mapped. The next request
- * maps the buffer again. */
+/* Called after an error of the driver, for example because the program has reset
+ * the primary context in which the buffer is mapped. The next request maps the
+ * buffer again. Takes no lock. If buffers are reported in quick succession, only
+ * the last of them is mapped again. */
 void engine_ipc_broken(struct engine_ipc *ipc,
 		       const struct tei_local_gpu_range *range);
 
 /*
- * Unmaps the memory that local processes have unregistered, and the memory of
- * processes that have ended. This is the callback tei_gpu_set_sweep; arg is the
- * engine.
+ * Queues a job that unmaps the memory that local processes have unregistered,
+ * the memory of processes that have ended, and the memory of closed segments. This
+ * is the callback of tei_gpu_set_sweep; arg is the engine. Waits for no lock and
+ * does not call the driver.
  */
 void engine_ipc_sweep(void *arg);
 

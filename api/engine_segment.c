@@ -286,6 +286,11 @@ static int segment_select(struct engine *e, struct engine_segment *s,
 	return 0;
 }
 
+void engine_segment_close_unused(struct engine *e)
+{
+	segment_close_processes(e, false);
+}
+
 bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 {
 	bool alone;

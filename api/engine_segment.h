@@ -171,6 +171,8 @@ void engine_segment_reevaluate(struct engine *e);
  * after local copies were switched off. Returns false if a local process is
  * still in use at until_ns. */
 bool engine_segment_drain(struct engine *e, uint64_t until_ns);
+/* Closes the local processes that no segment and no task uses any longer. */
+void engine_segment_close_unused(struct engine *e);
 
 /* --- engine_target.c ------------------------------------------------------ */
 /* Fills in *t for the segment with that id. Does nothing if *t describes this

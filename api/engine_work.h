@@ -31,9 +31,10 @@ enum engine_work_single {
 	ENGINE_WORK_PUBLISH,
 	ENGINE_WORK_STORE,
 	ENGINE_WORK_DEVICES,
+	ENGINE_WORK_UNMAP,
 };
 
-#define ENGINE_WORK_SINGLES (ENGINE_WORK_DEVICES + 1)
+#define ENGINE_WORK_SINGLES (ENGINE_WORK_UNMAP + 1)
 
 /* A kind of job. The file that contains the function run defines one as a
  * constant. */

@@ -78,6 +78,7 @@ struct memory {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
 static bool initialised, held;
+static bool closes_held; /* calls of cuIpcCloseMemHandle do not return */
 static bool capturing, capture_lost;
 static struct memory memories[MEMORIES];
 static struct { char *at; size_t len; } pins[PINS];
@@ -406,6 +407,8 @@ EXPORT int cuIpcCloseMemHandle(uint64_t addr)
 	if (!m || m->base != addr || !m->opened || m->context != current())
 		return leave(INVALID_VALUE);
 	nopened--;
+	while (closes_held)
+		pthread_cond_wait(&cond, &lock);
 	if (!--m->opened)
 		memory_unmap(m);
 	return leave(OK);
@@ -1063,7 +1066,8 @@ EXPORT void stand_in_hold(int on);
 EXPORT void stand_in_hold(int on)
 {
 	pthread_mutex_lock(&lock);
-	held = on;
+	held = on & 1;
+	closes_held = on & 2;
 	pthread_cond_broadcast(&cond);
 	pthread_mutex_unlock(&lock);
 }

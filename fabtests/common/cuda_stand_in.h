@@ -49,7 +49,7 @@ struct cuda_stand_in {
 	 * the capture. */
 	int (*capture)(int on);
 	/* If `on` is 1, holds back all queued copies until it is called with
-	 * 0. */
+	 * 0. If `on` is 2, no call of cuIpcCloseMemHandle returns until then. */
 	void (*hold)(int on);
 	/* Returns the sum of all streams, events, pinned ranges, retained
 	 * primary contexts, opened handles of other processes and contexts on

@@ -321,6 +321,22 @@ static void idle(struct ipc_rig *rig)
 	      "memory_is_mapped_again_after_an_idle_time");
 }
 
+/* A driver that takes long to unmap memory must not delay copies. */
+static void slow_driver(struct ipc_rig *rig)
+{
+	unsigned int with = rig->cuda.left();
+	bool begun, moved;
+
+	rig->cuda.hold(2);
+	begun = !fx_ask(&rig->peer, "ungpu") && ipc_left(rig, with - 1);
+	moved = fx_move(rig->engine, LOCAL_SEGMENT, OPCODE_WRITE, rig->mem.p,
+			rig->gpu[0], FX_MIB, 0);
+	rig->cuda.hold(0);
+	ft_ok(begun && moved, "copies_complete_while_the_driver_unmaps");
+	ft_ok(!fx_ask(&rig->peer, "regpu") && ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_is_mapped_again_after_a_slow_unmapping");
+}
+
 /* --- segments that are closed --------------------------------------------- */
 
 /* The segment is closed and opened again while tasks of the first segment still
@@ -351,6 +367,28 @@ static void opened_again(struct ipc_rig *rig)
 	fx_job_free(&job);
 	if (!ret)
 		fx_job_free(&more);
+}
+
+/* Memory that a task used when its segment was closed is unmapped after the
+ * task. */
+static void closed_in_use(struct ipc_rig *rig)
+{
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	unsigned int with = rig->cuda.left();
+	bool ended;
+
+	rig->cuda.hold(1);
+	if (!ft_ok(!fx_job_start(&job), "write_before_the_last_close_starts"))
+		return;
+	closeSegment(rig->engine, rig->seg);
+	rig->cuda.hold(0);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && ipc_left(rig, with - 1),
+	      "memory_of_a_segment_closed_in_use_is_unmapped");
+	fx_job_free(&job);
+	rig->seg = openSegment(rig->engine, rig->peer.name);
+	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_of_a_closed_segment_is_mapped_again");
 }
 
 /* A buffer that could not be mapped once is mapped later. */
@@ -584,7 +622,9 @@ int main(int argc, char **argv)
 	unregistered(&rig);
 	unregistered_at_any_time(&rig);
 	idle(&rig);
+	slow_driver(&rig);
 	opened_again(&rig);
+	closed_in_use(&rig);
 	tried_again(&rig);
 	other_initiators(&rig);
 	killed_target(&rig);
