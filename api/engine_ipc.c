@@ -27,6 +27,9 @@
 /* time for which engine_ipc_free waits for the ends of copies */
 #define IPC_FREE_NS  TEI_NS_PER_SEC
 
+#define IPC_DRIVER	"libcuda.so.1"
+#define IPC_UNEXPORTED	"the process has exported no buffer that contains it; its log states why"
+
 _Static_assert(sizeof(struct tei_cuda_ipc) == TEI_LOCAL_GPU_DATA,
 	       "a handle fits");
 
@@ -36,6 +39,8 @@ struct ipc_map {
 				 * engine_ipc.maps */
 	uint64_t addr;		/* address in this process, or 0 if the buffer
 				 * could not be mapped */
+	char *why;		/* error text if the buffer could not be mapped,
+				 * or NULL */
 	uint64_t tried_ns;	/* time of the attempt to map the buffer */
 	uint64_t serial;	/* registration at the process, or 0 if the
 				 * mapping cannot be used any longer */
@@ -55,6 +60,8 @@ struct engine_ipc {
 	struct tei_mutex lock;	/* guards the table; held while memory is
 				 * mapped and unmapped */
 	struct tei_range_table maps; /* table of ipc_map.range */
+	bool told;		/* the log states that the process has not
+				 * exported memory */
 	uint32_t mapped;	/* atomic: number of buffers that are mapped */
 	uint64_t broken;	/* atomic: serial of a buffer that must be
 				 * mapped again, or 0 */
@@ -167,6 +174,7 @@ static void ipc_drop(struct engine_ipc *ipc, struct ipc_map *m)
 	if (m->addr)
 		__atomic_sub_fetch(&ipc->mapped, 1, __ATOMIC_RELAXED);
 	tei_range_remove(&ipc->maps, &m->range);
+	free(m->why);
 	free(m);
 }
 
@@ -310,17 +318,17 @@ void engine_ipc_sweep(void *arg)
 		engine_work_at(e, &kind, 0);
 }
 
-/* Logs whether a buffer was mapped. err is NULL if it was. */
-static void ipc_log(struct engine *e, segment_id_t id, const struct ipc_map *m,
-		    const struct tei_err *err)
+/* Logs whether memory was mapped. "why" is NULL if it was. */
+static void ipc_log(struct engine *e, segment_id_t id, uint64_t addr,
+		    uint64_t len, const char *why)
 {
 	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
 
 	TEI_INFO("engine", "peer %s: GPU memory 0x%llx, %llu bytes: %s%s",
-		 desc ? desc->name : "?", (unsigned long long)m->range.base,
-		 (unsigned long long)(m->range.end - m->range.base),
-		 err ? "not mapped: " : "mapped, the GPU copies",
-		 err ? err->text : "");
+		 desc ? desc->name : "?", (unsigned long long)addr,
+		 (unsigned long long)len,
+		 why ? "not mapped: " : "mapped, the GPU copies",
+		 why ? why : "");
 	tei_meta_desc_unref(desc);
 }
 
@@ -354,13 +362,26 @@ static struct ipc_map *ipc_map_add(struct engine_ipc *ipc, segment_id_t id,
 	ret = tei_gpu_peer_open(ipc_gpu(e),
 				(const struct tei_cuda_ipc *)what->data,
 				what->len, near, &m->addr, &err);
-	if (ret)
+	if (ret) {
 		m->addr = 0;
-	else
+		m->why = strdup(err.text);
+	} else {
 		__atomic_add_fetch(&ipc->mapped, 1, __ATOMIC_RELAXED);
+	}
 	if (!ret || !again)
-		ipc_log(e, id, m, ret ? &err : NULL);
+		ipc_log(e, id, what->base, what->len, ret ? err.text : NULL);
 	return m;
+}
+
+/* Logs once that the process has not exported memory that a request names. */
+static void ipc_log_unexported(struct engine_ipc *ipc, segment_id_t id,
+			       const struct tei_local_gpu_range *range)
+	TEI_REQUIRES(ipc->lock)
+{
+	if (ipc->told)
+		return;
+	ipc->told = true;
+	ipc_log(ipc->engine, id, range->addr, range->len, IPC_UNEXPORTED);
 }
 
 /* Returns true if a buffer that could not be mapped should be tried again. */
@@ -394,6 +415,8 @@ bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 		m = ipc_map_of(r);
 	else if (tei_local_gpu_find(peer, range->addr, range->len, &what))
 		m = ipc_map_add(ipc, id, &what, near, again);
+	else
+		ipc_log_unexported(ipc, id, range);
 	if (m && m->addr) {
 		range->place = m->place;
 		range->serial = m->serial;
@@ -403,6 +426,22 @@ bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 	}
 	tei_mutex_unlock(&ipc->lock);
 	return m != NULL;
+}
+
+void engine_ipc_why(struct engine_ipc *ipc, uint64_t addr, uint64_t len,
+		    char *why)
+{
+	const char *text = ipc_off(ipc->engine);
+	struct tei_range *r;
+
+	tei_mutex_lock(&ipc->lock);
+	r = tei_range_find(&ipc->maps, addr, len);
+	if (!text && !ipc_gpu(ipc->engine))
+		text = "this process had not loaded " IPC_DRIVER " when it registered its memory";
+	else if (!text && r && ipc_map_of(r)->why)
+		text = ipc_map_of(r)->why;
+	snprintf(why, TEI_ERR_TEXT, "%s", text ? text : IPC_UNEXPORTED);
+	tei_mutex_unlock(&ipc->lock);
 }
 
 /* Returns true if the range of the operation is still mapped where the operation

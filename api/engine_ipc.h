@@ -52,6 +52,10 @@ struct engine_ipc_op {
  */
 bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 		     struct tei_local_gpu_range *range, uint64_t *at);
+/* Writes the reason for which engine_ipc_find has returned false to why, an array
+ * of TEI_ERR_TEXT bytes. */
+void engine_ipc_why(struct engine_ipc *ipc, uint64_t addr, uint64_t len,
+		    char *why);
 /* Returns the guard of the operations of type struct engine_ipc_op that access
  * memory of the process. */
 struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc);

@@ -237,11 +237,11 @@ static void memory_add_direct(struct engine *e, struct engine_region *r,
 	 * accepts the memory may be opened later */
 	r->remote |= remote && r->direct;
 	if (r->direct && tei_rail_mr_direct(e->dp, r->addr, r->length)) {
-		TEI_INFO("engine", "%p, %zu bytes of %s: transfers with other processes use the rails directly",
+		TEI_INFO("engine", "%p, %zu bytes of %s: rails access the memory directly",
 			 r->addr, r->length, r->location);
 		return;
 	}
-	TEI_INFO("engine", "%p, %zu bytes of %s: transfers with other processes go through pinned host memory: %s",
+	TEI_INFO("engine", "%p, %zu bytes of %s: transfers over rails go through pinned host memory: %s",
 		 r->addr, r->length, r->location,
 		 r->direct ? "no rail is open" : err.text);
 }

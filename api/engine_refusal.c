@@ -6,7 +6,9 @@
  * application may submit many such requests per second.
  */
 #include "api/engine_int.h"
+#include "api/engine_ipc.h"
 #include "api/engine_memory.h"
+#include "meta/tei_meta_desc.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -91,6 +93,31 @@ int engine_refuse_transport(struct engine *e, const char *call, size_t i,
 			     protocol);
 }
 
+int engine_refuse_gpu(struct engine *e, const char *call, size_t i,
+		      segment_id_t id, uint64_t addr, uint64_t len)
+{
+	const struct engine_segment *s = engine_segment_find(e, id);
+	const struct tei_meta_buffer *b;
+	char why[TEI_ERR_TEXT];
+
+	if (!s || !s->gpu || !s->local || !s->local->ipc)
+		return 0;
+	b = tei_meta_desc_find(s->desc, addr, 1);
+	if (!b || !engine_segment_on_gpu(b))
+		return 0;
+	if (!tei_meta_desc_covers(s->desc, addr, len))
+		return engine_refuse(call, i, 8,
+				     "keep each request inside one registered buffer of the target",
+				     "GPU memory 0x%llx of the target: %llu bytes from there are not registered",
+				     (unsigned long long)addr,
+				     (unsigned long long)len);
+	engine_ipc_why(s->local->ipc, addr, len, why);
+	return engine_refuse(call, i, 8,
+			     "install a transport with rails at both ends, or see te_memory(3), GPU memory of another process of this host",
+			     "GPU memory 0x%llx of the target is not mapped: %s",
+			     (unsigned long long)addr, why);
+}
+
 /* --- a request of submitTransfer ----------------------------------------- */
 
 /* Checks the form of a request. Returns 0 if it is correct. Otherwise stores an
@@ -167,6 +194,9 @@ int engine_refuse_request(struct engine *e, const char *call, size_t i,
 		return engine_refuse_source(e, call, i, "source", r->source,
 					    r->length,
 					    r->opcode == OPCODE_READ);
+	if (code == 8 && engine_refuse_gpu(e, call, i, r->target_id,
+					   r->target_offset, r->length))
+		return code;
 	if (code == 8 && r->target_id != LOCAL_SEGMENT)
 		return engine_refuse_transport(e, call, i, r->target_id);
 	return engine_refuse_code(call, i, code);

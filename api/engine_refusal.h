@@ -38,6 +38,10 @@ int engine_refuse_target(const char *call, size_t i, segment_id_t id);
 /* Refuses a request because no transport of the engine reaches the segment. */
 int engine_refuse_transport(struct engine *e, const char *call, size_t i,
 			    segment_id_t id);
+/* Refuses a request that no transport takes, if its target range is GPU memory of
+ * a local process. Returns 0 if it is not. */
+int engine_refuse_gpu(struct engine *e, const char *call, size_t i,
+		      segment_id_t id, uint64_t addr, uint64_t len);
 /* Refuses a request because its local memory is not registered, or not for
  * writing if write is true. `field` is the name of the request's field that has
  * the address. */

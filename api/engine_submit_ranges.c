@@ -323,6 +323,11 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 			"call registerLocalMemory for the buffer first",
 			"TE_REQ_BOUNCE does not apply to files, GPU memory of "
 			"this process and GPU memory that rails cannot access");
+	if (code == 8 && r->opcode <= TE_WRITE && r->local_count == 1 &&
+	    r->remote_count == 1 &&
+	    engine_refuse_gpu(e, at.call, at.i, r->target_id, r->remote->addr,
+			      r->remote->length))
+		return code;
 	if (code == 8)
 		return submit_fail(
 			at, code,

@@ -46,6 +46,17 @@ static void ipc_end(struct engine_task *t, int status,
 	__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
 }
 
+/* Returns true if the memory of this process is still registered, so that only
+ * the memory of the target can be missing. */
+static bool ipc_source_there(const struct engine_task *t)
+{
+	const struct ipc_task *task = engine_task_room_const(t);
+
+	return tei_gpu_kind(ipc_gpu(t->engine),
+			    t->read ? task->op.op.dst : task->op.op.src,
+			    t->length) != TEI_GPU_NOT_REGISTERED;
+}
+
 /* Completes the error record of a task that has failed. */
 static void ipc_err(struct engine_task *t, int code, struct tei_err *err)
 {
@@ -64,7 +75,7 @@ static void ipc_err(struct engine_task *t, int code, struct tei_err *err)
 	if (desc)
 		snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
 	tei_meta_desc_unref(desc);
-	if (code == TEI_ERR_NOT_REGISTERED) {
+	if (code == TEI_ERR_NOT_REGISTERED && ipc_source_there(t)) {
 		err->absent.addr = task->op.range.addr;
 		err->absent.length = task->op.range.len;
 	} else if (code == TEI_ERR_CONTEXT) {
