@@ -5,7 +5,6 @@
  * as location, the GPU module is not opened.
  */
 #include "api/engine_int.h"
-#include "api/engine_ipc.h"
 #include "api/engine_memory.h"
 
 #include <stdio.h>
@@ -42,7 +41,7 @@ static int gpu_on(struct engine *e, struct tei_err *err)
 		tei_gpu_fini(ctx);
 		return ret;
 	}
-	tei_gpu_set_sweep(ctx, engine_ipc_sweep, e);
+	tei_gpu_set_sweep(ctx, engine_segment_sweep, e);
 	tei_staging_set_gpu(e->staging, ctx);
 	__atomic_store_n(&e->gpu, ctx, __ATOMIC_RELEASE);
 	engine_segment_attach_own(e);

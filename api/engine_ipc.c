@@ -3,8 +3,9 @@
  * GPU memory of other processes of this host: publishes the own memory, and maps
  * that of local processes. transport_ipc.c copies.
  *
- * A buffer is mapped when the first request for it is submitted. It is unmapped
- * when its owner has unregistered it or has ended, or when the segment is closed.
+ * A buffer is mapped when the first request for it is submitted. A worker thread
+ * unmaps it after its owner has unregistered it or has ended, and after the
+ * segment was closed.
  * Each copy holds a claim on its range at the owner (tei_local_gpu_enter), so the
  * owner cannot unregister the range while a copy is in progress.
  */
@@ -15,7 +16,6 @@
 #include <string.h>
 
 #include "api/engine_int.h"
-#include "api/engine_work.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
 #include "prov/local/tei_local.h"
@@ -89,26 +89,47 @@ static const char *ipc_off(struct engine *e)
 	return NULL;
 }
 
-bool engine_ipc_export(struct engine *e, const struct engine_region *r,
-		       struct tei_err *err)
+static int ipc_export(struct engine *e, const struct engine_region *r,
+		      struct tei_err *err)
 {
+	const char *why = ipc_off(e);
 	struct tei_cuda_ipc data;
 	int ret;
-
-	const char *why = ipc_off(e);
 
 	memset(err, 0, sizeof(*err));
 	if (why) {
 		snprintf(err->text, sizeof(err->text), "%s", why);
-		return false;
+		return TEI_ERR_UNSUPPORTED;
 	}
 	ret = tei_gpu_mem_export(ipc_gpu(e), r->addr, r->length, &data, err);
 	if (ret)
-		return false;
+		return ret;
 	ret = tei_local_gpu_add(e->local, r->addr, r->length, &data);
 	if (ret)
 		snprintf(err->text, sizeof(err->text), "%s", tei_err_name(ret));
-	return !ret;
+	return ret;
+}
+
+void engine_ipc_export(struct engine *e, struct engine_region *r)
+{
+	struct tei_err err;
+
+	r->exported = !ipc_export(e, r, &err);
+	if (!r->exported)
+		TEI_INFO("engine", "%p, %zu bytes of %s: other processes of this host cannot map the memory: %s",
+			 r->addr, r->length, r->location, err.text);
+}
+
+void engine_ipc_export_all(struct engine *e)
+{
+	struct engine_region *r;
+	uint32_t i;
+
+	for (i = 0; i < e->memory.n; i++) {
+		r = &e->memory.regions[i];
+		if (r->gpu && r->remote && !r->exported)
+			engine_ipc_export(e, r);
+	}
 }
 
 /* --- permission for each copy --------------------------------------------- */
@@ -136,7 +157,8 @@ static int ipc_enter(struct tei_gpu_guard *g, struct tei_gpu_op *op,
 	range.len = len;
 	ret = tei_local_gpu_enter(ipc->engine->local, ipc->process->peer,
 				  &range, claim, err);
-	/* the claim keeps the process, because it may outlive the task */
+	/* the claim may outlive the task, so it has a reference of its own to
+	 * the process */
 	if (!ret)
 		ipc_hold(ipc->process);
 	return ret;
@@ -256,19 +278,11 @@ bool engine_ipc_mapped(struct engine_ipc *ipc)
 	return ipc && __atomic_load_n(&ipc->mapped, __ATOMIC_RELAXED);
 }
 
-/* Returns true if the process has mapped buffers of which some are to be
- * unmapped. Returns false if another thread has the lock. */
-static bool ipc_stale(struct engine_local_process *n)
+bool engine_ipc_stale(struct engine_ipc *ipc)
 {
-	struct engine_ipc *ipc = n->ipc;
 	bool stale = false;
 	uint32_t i;
 
-	if (!engine_ipc_mapped(ipc))
-		return false;
-	/* the segment was closed while tasks still used the process */
-	if (!__atomic_load_n(&n->refs, __ATOMIC_ACQUIRE))
-		return true;
 	if (!tei_mutex_trylock(&ipc->lock))
 		return false;
 	ipc_take_broken(ipc);
@@ -278,44 +292,11 @@ static bool ipc_stale(struct engine_local_process *n)
 	return stale;
 }
 
-/* Does the job of engine_ipc_sweep. Runs in a worker thread, because unmapping
- * may block in the driver. */
-static void ipc_unmap_job(struct engine *e, const struct engine_work *w)
+void engine_ipc_unmap_stale(struct engine_ipc *ipc)
 {
-	struct engine_local_process *n;
-
-	(void)w;
-	engine_segment_close_unused(e);
-	tei_mutex_lock(&e->processes.lock);
-	for (n = e->processes.list; n; n = n->next) {
-		if (!engine_ipc_mapped(n->ipc))
-			continue;
-		tei_mutex_lock(&n->ipc->lock);
-		ipc_unmap_stale(n->ipc);
-		tei_mutex_unlock(&n->ipc->lock);
-	}
-	tei_mutex_unlock(&e->processes.lock);
-}
-
-void engine_ipc_sweep(void *arg)
-{
-	static const struct engine_work_kind kind = {
-		.run = ipc_unmap_job,
-		.single = ENGINE_WORK_UNMAP,
-	};
-	struct engine_local_process *n;
-	struct engine *e = arg;
-	bool stale = false;
-
-	/* The GPU's thread waits for no lock, because a thread that has it may
-	 * be in a call of the driver. The next sweep comes in a second. */
-	if (!tei_mutex_trylock(&e->processes.lock))
-		return;
-	for (n = e->processes.list; n && !stale; n = n->next)
-		stale = ipc_stale(n);
-	tei_mutex_unlock(&e->processes.lock);
-	if (stale)
-		engine_work_at(e, &kind, 0);
+	tei_mutex_lock(&ipc->lock);
+	ipc_unmap_stale(ipc);
+	tei_mutex_unlock(&ipc->lock);
 }
 
 /* Logs whether memory was mapped. "why" is NULL if it was. */
@@ -387,8 +368,8 @@ static void ipc_log_unexported(struct engine_ipc *ipc, segment_id_t id,
 /* Returns true if a buffer that could not be mapped should be tried again. */
 static bool ipc_due(const struct ipc_map *m, uint64_t near)
 {
-	/* this process may not see the GPU of the buffer, but have another GPU
-	 * that can map it */
+	/* this process may not see the GPU of the buffer, but another GPU may
+	 * be able to map it */
 	if (near && !m->near)
 		return true;
 	return tei_now_ns() - m->tried_ns >= IPC_RETRY_NS;

@@ -21,12 +21,15 @@ struct engine_region;
 struct tei_err;
 
 /*
- * Publishes registered GPU memory for the processes of this host. Returns false
- * with *err filled if that is impossible, if the transport local is not installed
- * or if the function is switched off (MOONRAIL_GPU_IPC).
+ * Publishes registered GPU memory for the processes of this host and sets
+ * r->exported. Logs the reason if that is impossible, if the transport local is
+ * not installed or if the function is switched off (MOONRAIL_GPU_IPC).
+ * e->control must be held.
  */
-bool engine_ipc_export(struct engine *e, const struct engine_region *r,
-		       struct tei_err *err);
+void engine_ipc_export(struct engine *e, struct engine_region *r);
+/* Publishes the memory that is registered already, after the transport local has
+ * been installed. e->control must be held. */
+void engine_ipc_export_all(struct engine *e);
 
 /* Creates the state of a local process whose GPU memory may be mapped. Returns
  * NULL if memory is short; the memory is not mapped then. */
@@ -47,8 +50,8 @@ struct engine_ipc_op {
 /*
  * Finds the mapping of a range of the process, and maps the buffer that contains
  * it, unless this has failed within the last second. "near" is an address in GPU
- * memory of this process, or 0. Completes *range, and stores its address in this process in
- * *at. Returns false if the range cannot be mapped. May block in the driver.
+ * memory of this process, or 0. Sets range->place and range->serial, and stores the address of
+ * the range in this process in *at. Returns false if the range cannot be mapped. May block in the driver.
  */
 bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 		     struct tei_local_gpu_range *range, uint64_t *at);
@@ -59,9 +62,9 @@ void engine_ipc_why(struct engine_ipc *ipc, uint64_t addr, uint64_t len,
 /* Returns the guard of the operations of type struct engine_ipc_op that access
  * memory of the process. */
 struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc);
-/* Submits an operation that accesses the range at the address "at" of
- * engine_ipc_find. Returns the result of tei_gpu_submit, or
- * TEI_ERR_NOT_REGISTERED if the memory was unmapped since. */
+/* Submits an operation. "at" is the address of op->range that engine_ipc_find has
+ * stored. Returns the result of tei_gpu_submit, or TEI_ERR_NOT_REGISTERED if the
+ * memory has been unmapped since. */
 int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
 		      uint64_t at);
 /* Called after an error of the driver, for example because the program has reset
@@ -71,12 +74,12 @@ int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
 void engine_ipc_broken(struct engine_ipc *ipc,
 		       const struct tei_local_gpu_range *range);
 
-/*
- * Queues a job that unmaps the memory that local processes have unregistered,
- * the memory of processes that have ended, and the memory of closed segments. This
- * is the callback of tei_gpu_set_sweep; arg is the engine. Waits for no lock and
- * does not call the driver.
- */
-void engine_ipc_sweep(void *arg);
+/* Returns true if memory of the process is to be unmapped: its owner has
+ * unregistered it or has ended. Waits for no lock and does not call the driver.
+ * Returns false if another thread has the lock. */
+bool engine_ipc_stale(struct engine_ipc *ipc);
+/* Unmaps this memory, except for buffers that copies use. May block in the
+ * driver. */
+void engine_ipc_unmap_stale(struct engine_ipc *ipc);
 
 #endif /* TEI_API_ENGINE_IPC_H */

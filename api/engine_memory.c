@@ -246,17 +246,6 @@ static void memory_add_direct(struct engine *e, struct engine_region *r,
 		 r->direct ? "no rail is open" : err.text);
 }
 
-/* Publishes GPU memory for the processes of this host. */
-static void memory_add_ipc(struct engine *e, struct engine_region *r)
-{
-	struct tei_err err;
-
-	r->exported = engine_ipc_export(e, r, &err);
-	if (!r->exported)
-		TEI_INFO("engine", "%p, %zu bytes of %s: other processes of this host cannot map the memory: %s",
-			 r->addr, r->length, r->location, err.text);
-}
-
 /* Registers GPU memory. Sets up bounce buffers even if the rails accept the
  * memory, because a rail that is opened later, or a file, may not. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
@@ -281,7 +270,7 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 			 r->addr, r->length, r->location, err.text);
 	memory_add_direct(e, r, remote);
 	if (remote)
-		memory_add_ipc(e, r);
+		engine_ipc_export(e, r);
 	r->remote |= r->exported;
 	engine_files_gpu_add(e, r);
 	ret = memory_note(e, r);
@@ -299,18 +288,6 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 		tei_rail_mr_dereg(e->dp, r->addr, 0, &err);
 	memory_drop_gpu(e, r);
 	return ret;
-}
-
-void engine_memory_ipc(struct engine *e)
-{
-	struct engine_region *r;
-	uint32_t i;
-
-	for (i = 0; i < e->memory.n; i++) {
-		r = &e->memory.regions[i];
-		if (r->gpu && r->remote && !r->exported)
-			memory_add_ipc(e, r);
-	}
 }
 
 static int memory_refuse(const struct engine_region *r,
@@ -523,7 +500,7 @@ static void memory_again_gpu(struct engine *e, struct engine_region *r,
 	if (r->granted)
 		tei_staging_grant_restore(e->staging, r->grant);
 	if (r->exported)
-		memory_add_ipc(e, r);
+		engine_ipc_export(e, r);
 	r->remote = r->remote && (r->direct || r->granted || r->exported);
 }
 

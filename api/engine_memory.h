@@ -27,10 +27,6 @@ struct tei_topo_where;
 /* Frees the table of regions, without unregistering anything. */
 void engine_memory_free_all(struct engine *e);
 
-/* Publishes the registered GPU memory for the processes of this host after the
- * transport local has been installed. */
-void engine_memory_ipc(struct engine *e) TEI_REQUIRES(e->control);
-
 /* Returns the region whose start is addr, or NULL. */
 struct engine_region *engine_memory_find(struct engine *e, const void *addr)
 	TEI_REQUIRES(e->control);

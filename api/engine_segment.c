@@ -286,9 +286,51 @@ static int segment_select(struct engine *e, struct engine_segment *s,
 	return 0;
 }
 
-void engine_segment_close_unused(struct engine *e)
+/* Does the job of engine_segment_sweep. Runs in a worker thread, because unmapping
+ * may block in the driver. */
+static void segment_unmap(struct engine *e, const struct engine_work *w)
 {
+	struct engine_local_process *n;
+
+	(void)w;
 	segment_close_processes(e, false);
+	tei_mutex_lock(&e->processes.lock);
+	for (n = e->processes.list; n; n = n->next)
+		if (engine_ipc_mapped(n->ipc))
+			engine_ipc_unmap_stale(n->ipc);
+	tei_mutex_unlock(&e->processes.lock);
+}
+
+/* Returns true if GPU memory of the process is to be unmapped. */
+static bool segment_unmaps(const struct engine_local_process *n)
+{
+	if (!engine_ipc_mapped(n->ipc))
+		return false;
+	/* a process without references is one whose segment was closed while
+	 * tasks used it */
+	return !__atomic_load_n(&n->refs, __ATOMIC_ACQUIRE) ||
+	       engine_ipc_stale(n->ipc);
+}
+
+void engine_segment_sweep(void *arg)
+{
+	static const struct engine_work_kind kind = {
+		.run = segment_unmap,
+		.single = ENGINE_WORK_UNMAP,
+	};
+	struct engine_local_process *n;
+	struct engine *e = arg;
+	bool stale = false;
+
+	/* The GPU's thread waits for no lock, because a thread that has it may
+	 * be in a call of the driver. The next sweep comes in a second. */
+	if (!tei_mutex_trylock(&e->processes.lock))
+		return;
+	for (n = e->processes.list; n && !stale; n = n->next)
+		stale = segment_unmaps(n);
+	tei_mutex_unlock(&e->processes.lock);
+	if (stale)
+		engine_work_at(e, &kind, 0);
 }
 
 bool engine_segment_drain(struct engine *e, uint64_t until_ns)

@@ -171,8 +171,13 @@ void engine_segment_reevaluate(struct engine *e);
  * after local copies were switched off. Returns false if a local process is
  * still in use at until_ns. */
 bool engine_segment_drain(struct engine *e, uint64_t until_ns);
-/* Closes the local processes that no segment and no task uses any longer. */
-void engine_segment_close_unused(struct engine *e);
+/*
+ * Queues a job that unmaps GPU memory of local processes: memory that its owner
+ * has unregistered, memory of processes that have ended, and memory of closed
+ * segments. This is the callback of tei_gpu_set_sweep; arg is the engine. Waits
+ * for no lock and does not call the driver.
+ */
+void engine_segment_sweep(void *arg);
 
 /* --- engine_target.c ------------------------------------------------------ */
 /* Fills in *t for the segment with that id. Does nothing if *t describes this

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
-#include "api/engine_memory.h"
+#include "api/engine_ipc.h"
 #include "api/engine_transport.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
@@ -78,7 +78,7 @@ static int local_install(struct engine *e, const char *proto,
 	(void)proto;
 	(void)err;
 	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
-	engine_memory_ipc(e);
+	engine_ipc_export_all(e);
 	engine_segment_reevaluate(e);
 	return 0;
 }
