@@ -83,6 +83,7 @@ static bool child_make(struct fx_gpu *gpu, size_t len)
 		return false;
 	gpu->to_device = rig.cuda.to_device;
 	gpu->to_host = rig.cuda.to_host;
+	gpu->free = rig.cuda.free;
 	return true;
 }
 

@@ -10,6 +10,7 @@
 #include "fabtests/functional/ft_gpu_device.h"
 
 #define IPC_ROUNDS 25
+#define IPC_RENEWALS 20
 /* required ratio of the engine's rate to the driver's rate */
 #define IPC_GOAL 0.9
 
@@ -119,6 +120,22 @@ static void ipc_rate(struct device_ipc *x, bool gpu, const char *what)
 	      "%s_as_fast_as_the_driver", what);
 }
 
+/* The target frees memory that this process still maps, and allocates other
+ * memory, which may have the same address or the same pages. NVIDIA does not
+ * define what happens. Later transfers must be correct. */
+static void ipc_renewed(struct device_ipc *x)
+{
+	bool good = true;
+	int i;
+
+	for (i = 0; i < IPC_RENEWALS && good; i++) {
+		x->there = fx_gpu_renew(x->engine, &x->peer);
+		good = x->there && ipc_bytes(x, i & 1, 3, FX_MIB, 30 + i);
+	}
+	ft_ok(good, "memory_that_is_freed_while_mapped_is_replaced: round %d",
+	      i);
+}
+
 /* The target is killed while its memory is mapped. */
 static void ipc_killed(struct device_ipc *x)
 {
@@ -151,6 +168,7 @@ void device_ipc(struct device_rig *rig)
 			ipc_rate(&x, false, "pinned_to_mapped_gpu");
 			rig->cuda.unpin(rig->host.p);
 		}
+		ipc_renewed(&x);
 		ipc_killed(&x);
 	}
 	destroyTransferEngine(x.engine);

@@ -15,6 +15,7 @@
 
 #define IPC_SIZE  (17 * FX_MIB + 17)
 #define IPC_RACES 20
+#define IPC_RENEWALS 8
 
 struct ipc_rig {
 	struct cuda_stand_in cuda;
@@ -40,6 +41,7 @@ static bool child_make(struct fx_gpu *gpu, size_t len)
 		return false;
 	gpu->to_device = child_cuda.to_device;
 	gpu->to_host = child_cuda.to_host;
+	gpu->free = child_cuda.free;
 	gpu->addr = cuda_stand_in_memory(&child_cuda, 0, len, &context);
 	return gpu->addr != 0;
 }
@@ -349,6 +351,20 @@ static void slow_driver(struct ipc_rig *rig)
 	      "memory_is_mapped_again_after_a_slow_unmapping");
 }
 
+/* The peer frees memory that this process maps, and registers other memory. */
+static void renewed(struct ipc_rig *rig)
+{
+	bool good = true;
+	int i;
+
+	for (i = 0; i < IPC_RENEWALS && good; i++) {
+		rig->there = fx_gpu_renew(rig->engine, &rig->peer);
+		good = rig->there && ipc_round(rig, 3, FX_MIB, 0);
+	}
+	ft_ok(good, "memory_that_is_freed_while_mapped_is_replaced: round %d",
+	      i);
+}
+
 /* --- segments that are closed --------------------------------------------- */
 
 /* The segment is closed and opened again while tasks of the first segment still
@@ -632,6 +648,7 @@ int main(int argc, char **argv)
 	unregistered(&rig);
 	unregistered_at_any_time(&rig);
 	idle(&rig);
+	renewed(&rig);
 	slow_driver(&rig);
 	opened_again(&rig);
 	closed_in_use(&rig);

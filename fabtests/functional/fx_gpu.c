@@ -29,6 +29,16 @@ static int gpu_make(struct fx_gpu *gpu, bool (*make)(struct fx_gpu *, size_t),
 	return gpu_register(gpu, engine, len, atoi(args));
 }
 
+static int gpu_renew(struct fx_gpu *gpu, bool (*make)(struct fx_gpu *, size_t),
+		     transfer_engine_t engine, size_t len, char *text)
+{
+	int ret = unregisterLocalMemory(engine, (void *)(uintptr_t)gpu->addr);
+
+	if (!ret)
+		ret = gpu->free(gpu->addr);
+	return ret ? ret : gpu_make(gpu, make, engine, len, "1", text);
+}
+
 int fx_gpu_obey(struct fx_gpu *gpu, bool (*make)(struct fx_gpu *, size_t),
 		transfer_engine_t engine, struct fx_buf *mem, const char *verb,
 		const char *args, char *text)
@@ -42,6 +52,8 @@ int fx_gpu_obey(struct fx_gpu *gpu, bool (*make)(struct fx_gpu *, size_t),
 					     (void *)(uintptr_t)gpu->addr);
 	if (!strcmp(verb, "regpu"))
 		return gpu_register(gpu, engine, mem->len, 1);
+	if (!strcmp(verb, "newgpu"))
+		return gpu_renew(gpu, make, engine, mem->len, text);
 	if (sscanf(args, "%llu %llu", &off, &len) != 2)
 		return FX_NO_ANSWER;
 	if (!strcmp(verb, "load"))
@@ -56,6 +68,13 @@ int fx_gpu_obey(struct fx_gpu *gpu, bool (*make)(struct fx_gpu *, size_t),
 uint64_t fx_gpu_target(struct fx_peer *peer, size_t len, const char *option)
 {
 	if (!fx_peer_start(peer, len, option, NULL) || fx_ask(peer, "gpu 1"))
+		return 0;
+	return strtoull(peer->text, NULL, 10);
+}
+
+uint64_t fx_gpu_renew(transfer_engine_t engine, struct fx_peer *peer)
+{
+	if (fx_ask(peer, "newgpu") || syncSegmentCache(engine))
 		return 0;
 	return strtoull(peer->text, NULL, 10);
 }

@@ -10,6 +10,8 @@
  *			answer is its address
  *	ungpu		unregisterLocalMemory
  *	regpu		registers the memory again
+ *	newgpu		unregisters and frees the memory, then does what
+ *			"gpu 1" does
  *	load OFF LEN	copies from the peer's host memory to the GPU memory
  *	store OFF LEN	copies from the GPU memory to the peer's host memory
  */
@@ -21,6 +23,8 @@ struct fx_gpu {
 					 * allocated */
 	int (*to_device)(uint64_t dst, const void *src, size_t len);
 	int (*to_host)(void *dst, uint64_t src, size_t len);
+	int (*free)(uint64_t addr);	/* frees the memory; NULL if "newgpu" is
+					 * not used */
 };
 
 /* Handles the commands above for the peer; called by a function of type
@@ -38,6 +42,9 @@ uint64_t fx_gpu_target(struct fx_peer *peer, size_t len, const char *option);
  * start of its host memory. Returns the segment id, the code of
  * te_segment_import, or -1 if the peer cannot export. */
 int fx_gpu_import(transfer_engine_t engine, struct fx_peer *peer);
+/* Lets the peer free its GPU memory and allocate other memory, and reads its
+ * descriptor again. Returns the address of the new memory, or 0 on failure. */
+uint64_t fx_gpu_renew(transfer_engine_t engine, struct fx_peer *peer);
 /* Fills a range of a peer's GPU memory with the pattern of `sequence`, or with
  * poison if it is 0. */
 bool fx_gpu_put(struct fx_peer *peer, uint64_t off, uint64_t len,
