@@ -97,9 +97,10 @@ struct engine_transport_ops {
 	bool atomics;	/* the transport executes atomics on memory of other
 			 * processes */
 	/*
-	 * the transport hands its bytes to other transports, or serves a part of
-	 * the memory that another one serves, so it reaches a segment only if
-	 * another transport reaches the segment, too
+	 * True if the transport does not count as a way to a segment by itself,
+	 * but only in addition to another transport. Either it hands its bytes
+	 * to the other transport, or it serves only a part of the segment's
+	 * memory.
 	 */
 	bool through;
 

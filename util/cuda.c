@@ -82,8 +82,9 @@ struct tei_cuda {
 	int (*event_query)(void *);
 	int (*capture_mode)(int *);
 
-	/* functions that are newer than CUDA 11.0, or that only memory of other
-	 * processes needs; NULL if the library does not have them */
+	/* functions that are newer than CUDA 11.0, and functions that are used
+	 * only for memory of other processes; NULL if the library does not have
+	 * them */
 	int (*range_handle)(void *, uint64_t, size_t, int, unsigned long long);
 	int (*pointer_set)(const void *, int, uint64_t);
 	int (*flags)(unsigned int *);

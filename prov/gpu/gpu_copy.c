@@ -152,9 +152,9 @@ static void copy_leave(const struct gpu_copy *copy)
 		copy->guard->leave(copy->guard, copy->claim);
 }
 
-/* Queues the rest of an operation again, from the copy that its guard has
- * refused for now. Fails the operation if the guard has refused it for
- * slice_timeout_s. */
+/* Queues the rest of an operation again, from the copy for which its guard has
+ * returned TEI_ERR_TOO_MANY. Fails the operation if the guard has returned this
+ * code for slice_timeout_s. */
 static void copy_put_back(struct tei_gpu *ctx, struct gpu_context *c,
 			  struct tei_gpu_op *op, uint64_t len,
 			  const struct tei_err *err) TEI_REQUIRES(ctx->lock)
@@ -194,7 +194,7 @@ static bool copy_refused(struct tei_gpu *ctx, struct gpu_context *c,
 /*
  * Starts the next copy of the operation at the head of the queue. The context
  * is pushed. Returns false if there is no operation, too much is in flight, or
- * a guard has refused a copy for now.
+ * a guard has returned TEI_ERR_TOO_MANY.
  */
 static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)

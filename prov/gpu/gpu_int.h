@@ -25,7 +25,7 @@ struct gpu_copy {
 					 * operation ended while the copy is
 					 * still in flight */
 	struct tei_gpu_guard *guard;	/* guard of the operation, or NULL */
-	void *claim;			/* result of guard->enter */
+	void *claim;			/* claim that guard->enter has stored */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
 	bool unmarked;			/* no event marks the end of this copy,

@@ -3,10 +3,12 @@
  * GPU memory of other processes of this host (CUDA IPC). An owner exports a
  * handle; another process maps the allocation with it.
  *
- * The driver keeps the pages of a mapped allocation until the last process has
- * unmapped it, even if the owner frees it or ends. So an access never fails,
- * but it may reach memory that its owner no longer uses. The guard of an
- * operation (struct tei_gpu_guard) prevents that.
+ * NVIDIA calls the behaviour undefined if the owner frees an allocation that
+ * another process has mapped. This module does not rely on any behaviour: no copy
+ * accesses memory that its owner has unregistered, which the guard of an operation
+ * (struct tei_gpu_guard) prevents, and the mapping is removed soon after. What the
+ * driver does with the pages between these moments has not been tested on
+ * hardware.
  */
 #include <stdlib.h>
 

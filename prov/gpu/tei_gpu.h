@@ -199,9 +199,10 @@ typedef void (*tei_gpu_done_fn)(struct tei_gpu_op *op, int code,
 				const struct tei_err *err);
 
 /*
- * The permission to access memory of another process, which each copy of an
- * operation requires. Created by the caller, which keeps it until all copies
- * have left. The module's thread calls both functions.
+ * Gives the permission to access memory of another process, which each copy of an
+ * operation requires: a claim. Created by the caller, which frees the guard after
+ * the operations have ended and leave was called for each claim, or after
+ * tei_gpu_fini. The module's thread calls both functions.
  */
 struct tei_gpu_guard {
 	/*
@@ -213,8 +214,9 @@ struct tei_gpu_guard {
 	int (*enter)(struct tei_gpu_guard *g, struct tei_gpu_op *op,
 		     uint64_t at, uint64_t len, void **claim,
 		     struct tei_err *err);
-	/* Called when the GPU has completed the copy, even if the operation was
-	 * abandoned before. The module's lock is held. */
+	/* Called with the claim of a copy when the GPU has completed the copy,
+	 * even if the operation was abandoned before, or when the CUDA context
+	 * of the copy no longer exists. The module's lock is held. */
 	void (*leave)(struct tei_gpu_guard *g, void *claim);
 };
 

@@ -94,7 +94,8 @@ int tei_local_gpu_add(struct tei_local *ctx, const void *base, uint64_t len,
 		return ret;
 	if (!ctx->shared)
 		return TEI_ERR_UNSUPPORTED;
-	/* peers then see the end of this process without a system call */
+	/* so that peers find out without a system call that this process has
+	 * ended */
 	local_watch_hold(ctx);
 	tei_mutex_lock(&ctx->lock);
 	ret = gpu_insert(ctx, (uintptr_t)base, len, data);
