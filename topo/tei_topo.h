@@ -248,6 +248,10 @@ int tei_topo_block_node(dev_t dev);
  * munmap. Returns NULL if memory is short. */
 void *tei_topo_map(int node, size_t size);
 
+/* Makes the kernel allocate the pages of a mapping that has no pages yet on the
+ * NUMA node, if possible. Does nothing if node is negative. */
+void tei_topo_prefer(void *mem, size_t size, int node);
+
 /*
  * Gets the CPUs of a NUMA node. Returns false, and writes nothing, if they are
  * unknown.

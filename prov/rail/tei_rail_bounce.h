@@ -41,7 +41,8 @@
  *   other memory if the peer does not give it back. These states belong to the
  *   protocol of staging, and the number of slots is a part of what a peer is
  *   granted. A common pool would have to know all these states. The only common
- *   code would be the allocation of pages, which is tei_rail_mem_near already.
+ *   code would be the choice of the NUMA node, which is tei_rail_node_near
+ *   already.
  * - Files (prov/nvmeof/) use aligned buffers for O_DIRECT on the NUMA node of
  *   the device. No rail accesses these buffers, so they are not registered.
  *   Moreover, prov/nvmeof/ must not use prov/rail/.

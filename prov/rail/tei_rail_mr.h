@@ -11,6 +11,9 @@
 #include "prov/rail/tei_rail_base.h"
 #include "util/err.h"
 
+/* Returns the NUMA node of the NIC nearest to location, or -1 if it is not
+ * known. */
+int tei_rail_node_near(struct tei_rail_dp *dp, const char *location);
 /*
  * Allocates zeroed pages that are not registered, for data that moves between
  * the rails and a device at location. The pages lie on the NUMA node of the NIC

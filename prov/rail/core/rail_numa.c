@@ -38,8 +38,7 @@ void *rail_numa_alloc(const struct rail *rail, size_t size)
 	return tei_topo_map(rail->nic.numa, size);
 }
 
-void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
-			size_t size)
+int tei_rail_node_near(struct tei_rail_dp *dp, const char *location)
 {
 	uint8_t ranks[TEI_RAIL_MAX], best = TEI_TOPO_OFF;
 	const struct rail *rail;
@@ -56,7 +55,13 @@ void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 		node = rail->nic.numa;
 	}
 	rail_sched_leave(dp);
-	return tei_topo_map(node, size);
+	return node;
+}
+
+void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
+			size_t size)
+{
+	return tei_topo_map(tei_rail_node_near(dp, location), size);
 }
 
 void rail_numa_free(void *mem, size_t size)
