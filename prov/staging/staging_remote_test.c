@@ -8,131 +8,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "api/engine_int.h"
-#include "api/transfer_engine_c.h"
-#include "fabtests/common/cuda_stand_in.h"
-#include "prov/staging/staging_remote_int.h"
-#include "prov/staging/staging_test.h"
-
-#define REMOTE_TEST_SIZE	(4u << 20)
-#define REMOTE_TEST_WAIT	(30 * TEI_NS_PER_SEC)
-/* Memory behind the target's registered GPU memory, in the same allocation. */
-#define REMOTE_TEST_MORE	(40 * (uint64_t)TEI_STAGING_PIECE)
-
-static struct cuda_stand_in driver;
-
-/* A target with GPU memory, an ordinary initiator (user) and a manual one
- * (hand). */
-struct remote_rig {
-	transfer_engine_t target, user;
-	struct engine *hand;
-	uint64_t gpu;
-	void *context;
-	char *host;
-	segment_id_t seg;
-	struct tei_rail_peer *peer; /* the peer object that represents the
-				     * target in the engine hand */
-	uint32_t prefer;
-	uint64_t id;
-};
-
-static transfer_engine_t rig_engine(void)
-{
-	transfer_engine_t e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
-						   "127.0.0.1", 0, 0);
-
-	CU_ASSERT_FATAL(e != NULL);
-	CU_ASSERT_FATAL(installTransport(e, "tcp", NULL) != NULL);
-	return e;
-}
-
-/* Registers the memory that the user moves to and from the target. */
-static bool rig_register(struct remote_rig *r, void *mem)
-{
-	return !registerLocalMemory(r->user, mem, REMOTE_TEST_SIZE, "*", 1);
-}
-
-static bool rig_transfer(struct remote_rig *r, int op, uint64_t len)
-{
-	struct transfer_request rq = { op, r->host, r->seg, r->gpu, len };
-	batch_id_t id = allocateBatchID(r->user, 1);
-	struct transfer_status st = { STATUS_WAITING, 0 };
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
-
-	if (!submitTransfer(r->user, id, &rq, 1))
-		while (st.status == STATUS_WAITING && tei_now_ns() < end)
-			getTransferStatus(r->user, id, 0, &st);
-	freeBatchID(r->user, id);
-	return st.status == STATUS_COMPLETED;
-}
-
-/* Returns the peer object that represents the target in an engine. It is valid
- * while the segment is open. */
-static struct tei_rail_peer *rig_peer(struct engine *e, segment_id_t id)
-{
-	struct tei_rail_peer *peer;
-
-	tei_rwlock_read(&e->segments);
-	peer = engine_segment_find(e, id)->peer;
-	tei_rwlock_unlock(&e->segments);
-	return peer;
-}
-
-/* Returns the remote part of an engine's staging. */
-static struct staging_remote *rig_remote(struct engine *e)
-{
-	return staging_remote(e->staging);
-}
-
-/* Opens the engines. timeout: MC_SLICE_TIMEOUT of the target. */
-static struct remote_rig rig_open(const char *timeout)
-{
-	struct remote_rig r = { .id = 1000 };
-	segment_id_t seg;
-	char name[256];
-
-	if (!driver.init)
-		CU_ASSERT_FATAL(cuda_stand_in_load(&driver));
-	setenv("MC_SLICE_TIMEOUT", timeout, 1);
-	r.target = rig_engine();
-	unsetenv("MC_SLICE_TIMEOUT");
-	r.user = rig_engine();
-	r.hand = rig_engine();
-	r.gpu = cuda_stand_in_memory(
-		&driver, 0, REMOTE_TEST_SIZE + REMOTE_TEST_MORE, &r.context);
-	r.host = calloc(1, REMOTE_TEST_SIZE);
-	CU_ASSERT_FATAL(r.gpu && r.host);
-	CU_ASSERT_FATAL(!registerLocalMemory(r.target,
-					     (void *)(uintptr_t)r.gpu,
-					     REMOTE_TEST_SIZE, "*", 1));
-	CU_ASSERT_FATAL(rig_register(&r, r.host));
-	CU_ASSERT_FATAL(!getLocalIpAndPort(r.target, name, sizeof(name)));
-	r.seg = openSegment(r.user, name);
-	seg = openSegment(r.hand, name);
-	CU_ASSERT_FATAL(r.seg > 0 && seg > 0);
-	CU_ASSERT_FATAL(rig_transfer(&r, OPCODE_WRITE, REMOTE_TEST_SIZE));
-	r.peer = rig_peer(r.hand, seg);
-	return r;
-}
-
-static void rig_close(struct remote_rig *r)
-{
-	destroyTransferEngine(r->user);
-	if (r->hand)
-		destroyTransferEngine(r->hand);
-	destroyTransferEngine(r->target);
-	CU_ASSERT(!driver.free(r->gpu));
-	CU_ASSERT(!driver.ctx_destroy(r->context));
-	CU_ASSERT_EQUAL(driver.left(), 0);
-	free(r->host);
-}
+#include "prov/staging/staging_rig_test.h"
 
 static void rig_send(struct remote_rig *r, enum staging_msg_type type,
 		     uint64_t id)
 {
 	struct staging_msg m = {
 		.type = (uint8_t)type, .id = id, .at = r->gpu, .base = r->gpu,
-		.extent = REMOTE_TEST_SIZE, .length = 4096,
+		.extent = RIG_SIZE, .length = 4096,
 	};
 
 	staging_remote_post(r->peer, &r->prefer, &m);
@@ -165,7 +48,7 @@ static void test_unregister_of_source_waits_for_published_end(void)
 	struct transfer_request rq[] = {
 		{ OPCODE_WRITE, r.host, LOCAL_SEGMENT,
 		  (uintptr_t)r.host + 64, 64 },
-		{ OPCODE_WRITE, r.host, r.seg, r.gpu, REMOTE_TEST_SIZE },
+		{ OPCODE_WRITE, r.host, r.seg, r.gpu, RIG_SIZE },
 	};
 	notify_msg_t note = { .name = "a", .msg = "b" };
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
@@ -177,7 +60,7 @@ static void test_unregister_of_source_waits_for_published_end(void)
 	tei_mutex_lock(&e->notes.lock);
 	CU_ASSERT_FATAL(!submitTransferWithNotify(r.user, id, rq, 2, note));
 	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, source_leave, &v));
-	while (st.transferred_bytes < REMOTE_TEST_SIZE)
+	while (st.transferred_bytes < RIG_SIZE)
 		getTransferStatus(r.user, id, 1, &st);
 	CU_ASSERT_EQUAL(st.status, STATUS_WAITING);
 	nanosleep(&nap, NULL);
@@ -191,83 +74,12 @@ static void test_unregister_of_source_waits_for_published_end(void)
 	rig_close(&r);
 }
 
-/* Returns the number of slots of the target for which the function "is" returns
- * true. */
-static uint32_t rig_slots(const struct remote_rig *r,
-			    bool (*is)(const struct staging_remote_slot *))
-{
-	struct staging_remote *rs = rig_remote(r->target);
-	uint32_t i, k, n = 0;
-
-	tei_mutex_lock(&rs->part.lock);
-	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
-		for (k = 0; rs->part.pool[i] && k < STAGING_REMOTE_SLOTS; k++)
-			n += is(staging_slot_at(rs->part.pool[i], k));
-	tei_mutex_unlock(&rs->part.lock);
-	return n;
-}
-
-static bool slot_granted(const struct staging_remote_slot *slot)
-{
-	return slot->grant != NULL;
-}
-
-static bool slot_ready(const struct staging_remote_slot *slot)
-{
-	return slot->slot.mem && !slot->slot.must_renew;
-}
-
-static bool slot_without_memory(const struct staging_remote_slot *slot)
-{
-	return !slot->slot.mem;
-}
-
-static uint32_t rig_quarantined(const struct remote_rig *r)
-{
-	struct staging_remote *rs = rig_remote(r->target);
-	struct tei_list *g;
-	uint32_t n = 0;
-
-	tei_mutex_lock(&rs->part.lock);
-	for (g = rs->quarantine.next; g != &rs->quarantine; g = g->next)
-		n++;
-	tei_mutex_unlock(&rs->part.lock);
-	return n;
-}
-
-static void rig_sleep(void)
-{
-	struct timespec nap = { .tv_nsec = 5000000 };
-
-	nanosleep(&nap, NULL);
-}
-
-static bool rig_await_slots(const struct remote_rig *r,
-			    bool (*is)(const struct staging_remote_slot *),
-			    uint32_t n)
-{
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
-
-	while (rig_slots(r, is) != n && tei_now_ns() < end)
-		rig_sleep();
-	return rig_slots(r, is) == n;
-}
-
-static bool rig_await_quarantined(const struct remote_rig *r, uint32_t n)
-{
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
-
-	while (rig_quarantined(r) != n && tei_now_ns() < end)
-		rig_sleep();
-	return rig_quarantined(r) == n;
-}
-
 /* Requests n slots for the manual initiator, and waits until it has them. The
  * initiator then stays silent. Repeats the requests, because messages may be
  * lost. Returns true on success. */
 static bool rig_hold_slots(struct remote_rig *r, uint32_t n)
 {
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT, again = 0;
+	uint64_t end = tei_now_ns() + RIG_WAIT, again = 0;
 	uint32_t i;
 
 	while (rig_slots(r, slot_granted) != n && tei_now_ns() < end) {
@@ -288,10 +100,10 @@ static void test_slot_without_memory_gets_memory_later(void)
 	struct remote_rig r = rig_open("1");
 
 	CU_ASSERT(rig_hold_slots(&r, 1));
-	driver.fail("cuMemHostRegister", 0, 2);
+	rig_driver.fail("cuMemHostRegister", 0, 2);
 	CU_ASSERT(rig_await_slots(&r, slot_without_memory, 1));
 	CU_ASSERT(rig_await_slots(&r, slot_ready, STAGING_REMOTE_SLOTS));
-	CU_ASSERT(rig_transfer(&r, OPCODE_READ, REMOTE_TEST_SIZE));
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, RIG_SIZE));
 	rig_close(&r);
 }
 
@@ -312,7 +124,7 @@ static void test_addresses_of_unacknowledged_grant_stay_quarantined(void)
 	 * never begins this number while it still waits for them */
 	rig_send(&r, STAGING_FREE, r.id + STAGING_NUMBERS);
 	CU_ASSERT(rig_await_quarantined(&r, 0));
-	CU_ASSERT(rig_transfer(&r, OPCODE_READ, REMOTE_TEST_SIZE));
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, RIG_SIZE));
 	rig_close(&r);
 }
 
@@ -342,7 +154,7 @@ static void *flood_main(void *arg)
 	struct staging_msg ask = {
 		.magic = STAGING_MAGIC, .version = 1, .type = STAGING_ASK,
 		.id = f->rig->id, .at = f->rig->gpu, .base = f->rig->gpu,
-		.extent = REMOTE_TEST_SIZE, .length = 4096,
+		.extent = RIG_SIZE, .length = 4096,
 	};
 	struct engine *to = f->rig->target;
 	struct tei_rail_message *m;
@@ -440,8 +252,8 @@ static void test_transfers_continue_while_peer_floods(void)
 	tei_mutex_unlock(&rs->part.lock);
 	CU_ASSERT_FATAL(f.from != NULL);
 	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, flood_main, &f));
-	CU_ASSERT(rig_transfer(&r, OPCODE_WRITE, REMOTE_TEST_SIZE));
-	CU_ASSERT(rig_transfer(&r, OPCODE_READ, REMOTE_TEST_SIZE));
+	CU_ASSERT(rig_transfer(&r, OPCODE_WRITE, RIG_SIZE));
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, RIG_SIZE));
 	__atomic_store_n(&f.stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	rig_close(&r);
@@ -477,14 +289,14 @@ static void rig_short_timeout(struct remote_rig *r)
 	CU_ASSERT_FATAL(!getLocalIpAndPort(r->target, name, sizeof(name)));
 	r->seg = openSegment(r->user, name);
 	CU_ASSERT_FATAL(r->seg > 0);
-	CU_ASSERT_FATAL(rig_transfer(r, OPCODE_READ, REMOTE_TEST_SIZE));
+	CU_ASSERT_FATAL(rig_transfer(r, OPCODE_READ, RIG_SIZE));
 }
 
 static batch_id_t rig_submit(struct remote_rig *r, void *mem, size_t n)
 {
 	struct transfer_request rq[2] = {
-		{ OPCODE_WRITE, mem, r->seg, r->gpu, REMOTE_TEST_SIZE },
-		{ OPCODE_WRITE, mem, r->seg, r->gpu, REMOTE_TEST_SIZE },
+		{ OPCODE_WRITE, mem, r->seg, r->gpu, RIG_SIZE },
+		{ OPCODE_WRITE, mem, r->seg, r->gpu, RIG_SIZE },
 	};
 	batch_id_t id = allocateBatchID(r->user, n);
 
@@ -496,7 +308,7 @@ static batch_id_t rig_submit(struct remote_rig *r, void *mem, size_t n)
  * one has not failed. */
 static uint64_t rig_await_failed(struct remote_rig *r, batch_id_t id, size_t n)
 {
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
+	uint64_t end = tei_now_ns() + RIG_WAIT;
 	struct transfer_status st;
 	bool failed = true;
 	size_t i;
@@ -544,7 +356,7 @@ static void test_gpu_task_behind_silent_target_waits_only_once(void)
 {
 	struct remote_rig r = rig_open("10");
 	void *context;
-	uint64_t gpu = cuda_stand_in_memory(&driver, 1, REMOTE_TEST_SIZE,
+	uint64_t gpu = cuda_stand_in_memory(&rig_driver, 1, RIG_SIZE,
 					    &context);
 
 	rig_short_timeout(&r);
@@ -552,7 +364,7 @@ static void test_gpu_task_behind_silent_target_waits_only_once(void)
 	rig_silence_target(&r);
 	test_queued_behind(&r, (void *)(uintptr_t)gpu, 2);
 	rig_close(&r);
-	CU_ASSERT(!driver.free(gpu) && !driver.ctx_destroy(context));
+	CU_ASSERT(!rig_driver.free(gpu) && !rig_driver.ctx_destroy(context));
 }
 
 /* --- records of a peer --------------------------------------------------- */
@@ -595,7 +407,7 @@ static void test_done_before_ready_is_answered_by_free(void)
 	struct staging_msg done = { .type = STAGING_DONE,
 				  .code = TEI_ERR_TIMED_OUT };
 	struct staging_request *p;
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
+	uint64_t end = tei_now_ns() + RIG_WAIT;
 
 	CU_ASSERT_FATAL(t != NULL);
 	CU_ASSERT(rig_hold_slots(&r, 1));
@@ -639,7 +451,7 @@ static void test_done_before_ready_is_answered_by_free(void)
  * again. */
 struct again {
 	transfer_engine_t target;
-	void *there;	/* the target's memory of REMOTE_TEST_MORE bytes */
+	void *there;	/* the target's memory of RIG_MORE bytes */
 	transfer_engine_t user;
 	void *here;	/* the user's memory of the same size */
 	int op;
@@ -656,9 +468,9 @@ struct again {
 static bool again_stop(const struct again *a, batch_id_t id)
 	TEI_TRY_ACQUIRE(true, a->part->lock)
 {
-	uint64_t last = REMOTE_TEST_MORE -
+	uint64_t last = RIG_MORE -
 			(STAGING_WINDOW + 2) * (uint64_t)TEI_STAGING_PIECE;
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT;
+	uint64_t end = tei_now_ns() + RIG_WAIT;
 	struct transfer_status st = { STATUS_WAITING, 0 };
 
 	while (!st.transferred_bytes && st.status == STATUS_WAITING &&
@@ -680,8 +492,8 @@ static bool again_stop(const struct again *a, batch_id_t id)
 static int again_move(const struct again *a)
 {
 	struct transfer_request rq = { a->op, a->here, a->seg,
-				       (uintptr_t)a->there, REMOTE_TEST_MORE };
-	uint64_t end = tei_now_ns() + REMOTE_TEST_WAIT, moved;
+				       (uintptr_t)a->there, RIG_MORE };
+	uint64_t end = tei_now_ns() + RIG_WAIT, moved;
 	struct transfer_status st = { STATUS_WAITING, 0 };
 	batch_id_t id = allocateBatchID(a->user, 1);
 	bool stopped = false;
@@ -696,7 +508,7 @@ static int again_move(const struct again *a)
 			rig_sleep();
 		CU_ASSERT(!unregisterLocalMemory(a->target, a->there));
 		CU_ASSERT(!registerLocalMemory(a->target, a->there,
-					       REMOTE_TEST_MORE, "*", 1));
+					       RIG_MORE, "*", 1));
 		tei_mutex_unlock(&a->part->lock);
 	}
 	while (st.status == STATUS_WAITING && tei_now_ns() < end)
@@ -713,9 +525,9 @@ static void again_check(struct again *a)
 	int status = STATUS_WAITING, i;
 
 	CU_ASSERT_FATAL(!registerLocalMemory(a->target, a->there,
-					     REMOTE_TEST_MORE, "*", 1));
+					     RIG_MORE, "*", 1));
 	CU_ASSERT_FATAL(!registerLocalMemory(a->user, a->here,
-					     REMOTE_TEST_MORE, "*", 1));
+					     RIG_MORE, "*", 1));
 	if (!a->part)
 		a->part = &staging_local(staging)->part;
 	for (i = 0; i < AGAIN_TRIES && status == STATUS_WAITING; i++)
@@ -733,9 +545,9 @@ static void test_memory_registered_again_fails_the_request(void)
 	struct remote_rig r = rig_open("30");
 	struct again a = {
 		.target = r.target,
-		.there = (void *)(uintptr_t)(r.gpu + REMOTE_TEST_SIZE),
+		.there = (void *)(uintptr_t)(r.gpu + RIG_SIZE),
 		.user = r.user,
-		.here = calloc(1, REMOTE_TEST_MORE),
+		.here = calloc(1, RIG_MORE),
 		.op = OPCODE_READ,
 		.seg = r.seg,
 		.part = &rig_remote(r.user)->part,
@@ -743,7 +555,7 @@ static void test_memory_registered_again_fails_the_request(void)
 
 	CU_ASSERT_FATAL(a.here != NULL);
 	again_check(&a);
-	CU_ASSERT(rig_transfer(&r, OPCODE_READ, REMOTE_TEST_SIZE));
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, RIG_SIZE));
 	rig_close(&r);
 	free(a.here);
 }
@@ -755,9 +567,9 @@ static void test_host_memory_registered_again_fails_the_request(void)
 	struct remote_rig r = rig_open("30");
 	struct again a = {
 		.target = r.target,
-		.there = calloc(1, REMOTE_TEST_MORE),
+		.there = calloc(1, RIG_MORE),
 		.user = r.user,
-		.here = (void *)(uintptr_t)(r.gpu + REMOTE_TEST_SIZE),
+		.here = (void *)(uintptr_t)(r.gpu + RIG_SIZE),
 		.op = OPCODE_WRITE,
 	};
 	char name[256];
