@@ -15,6 +15,7 @@ SRCS += \
 	api/engine_flush.c \
 	api/engine_gpu.c \
 	api/engine_handle.c \
+	api/engine_host_copy.c \
 	api/engine_ipc.c \
 	api/engine_local.c \
 	api/engine_log.c \

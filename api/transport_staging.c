@@ -4,8 +4,10 @@
  * access: transport_staging for GPU memory of this process, through bounce
  * buffers, and transport_slot for GPU memory of the target, through remote
  * bounce slots. Both use prov/staging/, to which this file adds the carriers
- * for files and for kernel copies.
+ * for files and for kernel copies. engine_host_copy.c copies between this
+ * process and the remote bounce slots of a local process.
  */
+#include "api/engine_host_copy.h"
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
 #include "api/engine_merged.h"
@@ -60,6 +62,11 @@ static bool staging_renew(void *arg, struct staging_slot *slot)
 static const struct tei_staging_ops staging_ops = {
 	.mem_add = staging_mem_add,
 	.mem_remove = staging_mem_remove,
+	.share = engine_host_share,
+	.unshare = engine_host_unshare,
+	.release = engine_host_release,
+	.copy = engine_host_copy,
+	.copy_cancel = engine_host_copy_cancel,
 	.renew = staging_renew,
 };
 
@@ -285,18 +292,37 @@ static void staging_to_put(const struct tei_staging_carrier *carrier, void *to)
 		tei_rail_peer_put(to);
 }
 
+/* staging_near_hold and staging_near_put take and drop a reference to the local
+ * process to or from whose slots this process may copy. near may be NULL. */
+static void staging_near_hold(void *near)
+{
+	struct engine_local_process *process = near;
+
+	if (process)
+		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
+}
+
+static void staging_near_put(void *near)
+{
+	struct engine_local_process *process = near;
+
+	if (process)
+		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
+}
+
 static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
 			 const struct tei_err *err)
 {
 	const struct tei_staging_carrier *carrier = task->carrier;
 	struct engine_task *t = engine_task_from(task);
 	bool merged = t->merged.n;
-	void *to = task->to;
+	void *to = task->to, *near = task->near;
 
 	engine_merged_end(t->engine, &staging_merge, t, engine_rail_status(end),
 			  err);
 	if (merged)
 		staging_to_put(carrier, to);
+	staging_near_put(near);
 }
 
 /* Sets the carrier that moves the pieces of a task between the bounce buffers
@@ -311,6 +337,7 @@ static void staging_set_target(struct tei_staging_task *task,
 	if (engine_target_needs_slot(target, task->remote, task->length)) {
 		task->carrier = &tei_staging_by_slot;
 		task->to = peer;
+		task->near = process;
 	} else if (files) {
 		task->carrier = &staging_by_file;
 		task->to = files;
@@ -361,7 +388,7 @@ static bool staging_adjacent(const struct engine_task *t,
 	const struct tei_staging_task *b = engine_task_room_const(next);
 
 	return a->carrier == b->carrier && a->carrier != &staging_by_file &&
-	       a->to == b->to && a->read == b->read &&
+	       a->to == b->to && a->near == b->near && a->read == b->read &&
 	       a->gpu + a->length == b->gpu &&
 	       a->remote + a->length == b->remote;
 }
@@ -375,6 +402,7 @@ static void staging_start(struct engine *e, struct engine_task *t,
 	task->waits_ns = since_ns;
 	if (t->merged.n)
 		staging_to_hold(task);
+	staging_near_hold(task->near);
 	tei_staging_start(e->staging, task);
 }
 
@@ -429,6 +457,9 @@ static uint64_t staging_moved(const struct engine_task *t)
 	return moved < t->length ? moved : t->length;
 }
 
+/* Does not wait for copies to and from the slots of local processes if through
+ * is transport_local: their tasks hold references to the process, for which
+ * engine_segment_drain waits. */
 static bool staging_drain(struct engine *e,
 			  const struct engine_transport_ops *through,
 			  uint64_t until_ns)
@@ -473,12 +504,14 @@ static void slot_done(struct tei_staging_remote_task *task,
 	struct engine_task *t = engine_task_from(task);
 	struct tei_rail_dp *dp = t->engine->dp;
 	struct tei_rail_peer *peer = task->peer;
+	void *near = task->near;
 	uint64_t length = task->length;
 	char *held = task->held ? task->local : NULL;
 
 	engine_merged_end(t->engine, &slot_merge, t, engine_rail_status(end),
 			  err);
 	tei_rail_peer_put(peer);
+	staging_near_put(near);
 	/* the local memory is released only after the task has ended, so that a
 	 * call which unregisters the memory finds no unfinished task */
 	if (held)
@@ -505,10 +538,10 @@ static int slot_prepare(struct engine *e, struct engine_task *t,
 		return 3;
 	engine_task_init(e, t, r, &transport_slot);
 	task->peer = peer;
+	task->near = engine_target_at(target, &transport_local);
 	task->local = r->source;
 	task->remote = r->target_offset;
 	task->length = r->length;
-	task->base = r->target_offset;
 	task->read = t->read;
 	task->done = slot_done;
 	return 0;
@@ -520,7 +553,7 @@ static bool slot_adjacent(const struct engine_task *t,
 	const struct tei_staging_remote_task *a = engine_task_room_const(t);
 	const struct tei_staging_remote_task *b = engine_task_room_const(next);
 
-	return a->peer == b->peer && a->read == b->read &&
+	return a->peer == b->peer && a->near == b->near && a->read == b->read &&
 	       a->local + a->length == b->local &&
 	       a->remote + a->length == b->remote;
 }
@@ -532,9 +565,10 @@ static void slot_start(struct engine *e, struct engine_task *t, uint64_t length,
 	struct tei_err err;
 	int ret;
 
-	task->length = task->extent = length;
+	task->length = length;
 	task->since_ns = since_ns;
 	tei_rail_peer_hold(task->peer);
+	staging_near_hold(task->near);
 	/* keeps the local memory of the whole operation registered, because
 	 * each task of the data plane keeps only the memory of its piece
 	 * registered */
@@ -595,6 +629,7 @@ static uint64_t slot_moved(const struct engine_task *t)
 	return moved < t->length ? moved : t->length;
 }
 
+/* See staging_drain. */
 static bool slot_drain(struct engine *e,
 		       const struct engine_transport_ops *through,
 		       uint64_t until_ns)

@@ -16,6 +16,7 @@ SRCS += \
 
 TEST_SRCS_staging = \
 	fabtests/common/cuda_stand_in_load.c \
+	prov/staging/staging_copy_test.c \
 	prov/staging/staging_remote_test.c \
 	prov/staging/staging_rig_test.c \
 	prov/staging/staging_test_main.c \

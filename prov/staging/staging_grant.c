@@ -4,6 +4,7 @@
  * between slots and GPUs. staging_remote_int.h has the rules.
  * staging_region.c and staging_quarantine.c manage the memory.
  */
+#include "prov/staging/staging_quarantine_int.h"
 #include "prov/staging/staging_remote_int.h"
 
 #include <stdlib.h>

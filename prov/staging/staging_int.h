@@ -56,6 +56,12 @@ static inline uint64_t staging_timeout_ns(const struct tei_staging *s)
 	return s->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 }
 
+/* Returns MOONRAIL_FENCE_MS, ns. */
+static inline uint64_t staging_fence_ns(const struct tei_staging *s)
+{
+	return s->settings->failure.fence_ms * TEI_NS_PER_MS;
+}
+
 /* --- staging_ctx.c ------------------------------------------------------- */
 /* Fills *err with an error record of that code and text, for a task that
  * failed. */
@@ -64,16 +70,18 @@ void staging_err(struct tei_err *err, int code, const char *text);
 /* --- staging_mem.c ------------------------------------------------------- */
 /*
  * Allocates host memory for copies with the GPU memory at gpu, on the NUMA node
- * of that GPU if possible, pins it in the context of that GPU memory, and
- * registers it with the rails. access: access flags for tei_rail_mr_reg. Fills
- * *err on failure and logs nothing.
+ * of that GPU if possible, permits copies inside this host, pins the memory in
+ * the context of that GPU memory, and registers it with the rails. access:
+ * access flags for tei_rail_mr_reg; with TEI_RAIL_REMOTE, other processes of
+ * this host may copy, too. Fills *err on failure and logs nothing.
  */
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		     uint32_t access, char **mem, struct tei_err *err);
-/* Unregisters the memory, but does not unmap it. If it returns 0, neither a
- * rail nor a copy accesses the memory any longer. Blocks for at most wait_ns
- * for the rails and for at most wait_ns for the copies. May be called again
- * after an error. */
+/* Unregisters the memory and frees its pages if other processes can map it, but
+ * does not unmap it. If it returns 0, neither a rail nor a copy accesses the
+ * memory any longer. Blocks for at most wait_ns for the rails, for at most
+ * wait_ns for the copies of the GPU, and for at most MOONRAIL_FENCE_MS for the
+ * copies inside this host. May be called again after an error. */
 int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns);
 
 /* --- staging_pool.c: bounce buffers of both parts ------------------------- */

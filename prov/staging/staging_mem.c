@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging: host memory that both the copy engine of a GPU and the rails
- * access.
+ * GPU staging: host memory that the copy engine of a GPU, the rails and copies
+ * inside this host access.
  */
 #include "prov/staging/staging_int.h"
 
@@ -10,10 +10,10 @@
 
 #include "topo/tei_topo.h"
 
-/* Allocates memory on the NUMA node of the GPU, if possible. Writes the
- * location of that GPU, or "*" if it is unknown, to "location". */
-static void *mem_alloc(struct tei_staging *s, const void *gpu, size_t len,
-		       char location[TEI_TOPO_NAME])
+/* Writes the location of the GPU, or "*" if it is unknown, to "location".
+ * Returns the NUMA node for memory of that GPU, or -1. */
+static int mem_node(struct tei_staging *s, const void *gpu,
+		    char location[TEI_TOPO_NAME])
 {
 	struct tei_err none;
 	int device;
@@ -22,14 +22,44 @@ static void *mem_alloc(struct tei_staging *s, const void *gpu, size_t len,
 	if (!tei_gpu_where(staging_gpu(s), gpu, 1, &device, &none) &&
 	    device >= 0)
 		snprintf(location, TEI_TOPO_NAME, "cuda:%d", device);
-	return tei_rail_mem_near(staging_rails(s), location, len);
+	return tei_rail_node_near(staging_rails(s), location);
+}
+
+/* Permits copies by processes of this host, and places the memory. The order
+ * matters: share may replace the mapping, and with it the preferred node. */
+static int mem_share(struct tei_staging *s, char *mem, size_t len, int node,
+		     uint32_t access, struct tei_err *err)
+{
+	int ret = s->ops->share(s->arg, mem, len, access & TEI_RAIL_REMOTE);
+
+	if (ret)
+		return tei_err_fail(err, ret, "staging", NULL,
+				    "bounce buffers of GPU memory: %zu bytes cannot be mapped",
+				    len);
+	tei_topo_prefer(mem, len, node);
+	return 0;
+}
+
+/* Ends the copies by processes of this host. Waits less than for the rails,
+ * because only a process that is stopped during a copy takes long. */
+static int mem_unshare(struct tei_staging *s, char *mem, uint64_t wait_ns)
+{
+	uint64_t fence = staging_fence_ns(s);
+	int ret;
+
+	ret = s->ops->unshare(s->arg, mem,
+			      tei_now_ns() +
+				      (wait_ns < fence ? wait_ns : fence));
+	/* copies were never permitted, or an earlier call has ended them */
+	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		     uint32_t access, char **out, struct tei_err *err)
 {
 	char location[TEI_TOPO_NAME];
-	char *mem = mem_alloc(s, gpu, len, location);
+	int node = mem_node(s, gpu, location);
+	char *mem = tei_topo_map(node, len);
 	struct tei_rail_mr *mr;
 	int ret;
 
@@ -37,9 +67,12 @@ int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		return tei_err_fail(
 			err, TEI_ERR_MEMORY, "staging", NULL,
 			"no memory for bounce buffers of GPU memory");
-	ret = tei_gpu_mem_pin(staging_gpu(s), gpu, mem, len, err);
+	ret = mem_share(s, mem, len, node, access, err);
 	if (ret)
 		goto err_unmap;
+	ret = tei_gpu_mem_pin(staging_gpu(s), gpu, mem, len, err);
+	if (ret)
+		goto err_unshare;
 	ret = tei_rail_mr_reg(staging_rails(s), mem, len, location, access, err,
 			      &mr);
 	if (ret)
@@ -48,6 +81,9 @@ int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 	return 0;
 err_unpin:
 	tei_gpu_mem_remove(staging_gpu(s), mem, tei_now_ns());
+err_unshare:
+	mem_unshare(s, mem, 0);
+	s->ops->release(s->arg, mem);
 err_unmap:
 	munmap(mem, len);
 	return ret;
@@ -58,6 +94,9 @@ int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns)
 	struct tei_err err;
 	int ret;
 
+	ret = mem_unshare(s, mem, wait_ns);
+	if (ret)
+		return ret;
 	ret = tei_rail_mr_dereg(staging_rails(s), mem, wait_ns, &err);
 	if (ret == TEI_ERR_NOT_REGISTERED)
 		ret = 0; /* an earlier call has already
@@ -67,5 +106,7 @@ int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns)
 	if (!ret)
 		ret = tei_gpu_mem_remove(staging_gpu(s), mem,
 					 tei_now_ns() + wait_ns);
+	if (!ret)
+		s->ops->release(s->arg, mem);
 	return ret;
 }

@@ -4,6 +4,7 @@
  * not acknowledged yet, and of the memory that stays in quarantine because of
  * such a grant.
  */
+#include "prov/staging/staging_quarantine_int.h"
 #include "prov/staging/staging_remote_int.h"
 
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * Remote bounce slots: the thread that serves both sides, initiator and target,
  * and the functions that notify it.
  */
+#include "prov/staging/staging_quarantine_int.h"
 #include "prov/staging/staging_remote_int.h"
 
 #include <stdlib.h>
@@ -161,7 +162,7 @@ static void remote_messages(struct staging_remote *rs)
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Executes one iteration of the thread. Handles the ends of rail tasks and
+/* Executes one iteration of the thread. Handles the ends of transfers and
  * copies first, because they free slots. */
 static void remote_round(struct staging_remote *rs)
 {

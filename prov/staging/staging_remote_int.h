@@ -5,9 +5,10 @@
 /*
  * Requests to GPU memory of another process through remote bounce slots. If the
  * rails of the target cannot access its GPU memory, the target grants slots of
- * pinned host memory, one for each piece of a request. The rails of the
- * initiator move bytes between the initiator's memory and a slot. The target
- * copies between the slot and the GPU. staging_wire.h has the messages.
+ * pinned host memory, one for each piece of a request. The initiator transfers
+ * bytes between its memory and a slot: by a copy, if the target is a process of
+ * this host and permits that, otherwise by its rails. The target copies between
+ * the slot and the GPU. staging_wire.h has the messages, which use the rails.
  *
  *	write	ASK, READY, transfer into the slot, GO, copy, DONE
  *	read	ASK, copy, READY, transfer from the slot, FREE, DONE
@@ -20,15 +21,16 @@
  *
  * COMPLETED. For a write, DONE was received for every piece. The target sends
  * DONE when the event after the copy has completed, so the bytes are in GPU
- * memory. For a read, a completed rail task has read every piece from its slot.
+ * memory. For a read, a completed transfer has read every piece from its slot.
  * READY carries the serial of the target's registered region, and all pieces of
  * a request must have the same one.
  *
  * Fence. A slot is reused at once only after GO, or after a FREE without
- * STAGING_UNFENCED, which says that the rail tasks have ended and were fenced.
- * After every other end (the initiator is gone, is silent for MC_SLICE_TIMEOUT,
- * or could not be fenced) the memory of the slot is unregistered, which
- * includes a fence. Its addresses are quarantined until that initiator is gone
+ * STAGING_UNFENCED, which says that the transfers have ended, and that rail
+ * tasks were fenced. After every other end (the initiator is gone, is silent for
+ * MC_SLICE_TIMEOUT, or could not be fenced) the memory of the slot is
+ * unregistered, which includes a fence and waits for the copies of local
+ * processes. Its addresses are quarantined until that initiator is gone
  * or has said that it no longer uses them. The slot gets other memory; if there
  * is none, the target tries again later. So a late write fails, and so does a
  * client that reads READY late: the addresses are no longer registered.
@@ -49,8 +51,8 @@
  * most STAGING_BURST per iteration, so a peer that floods does not block
  * others.
  *
- * Early ends. On cancel and deadline no piece begins another step, and rail
- * tasks are ended and fenced. If GO was sent for a piece, the initiator waits
+ * Early ends. On cancel and deadline no piece begins another step, and transfers
+ * are ended; rail tasks are fenced. If GO was sent for a piece, the initiator waits
  * for its DONE for at most MOONRAIL_FENCE_MS; then the task ends UNFENCED,
  * because its bytes may still land. If the target is gone, the task ends
  * FAILED. If the target is silent, or grants no slot, for MC_SLICE_TIMEOUT, the
@@ -62,9 +64,9 @@
  *
  * Threads. One thread per context, "tei-remote", serves both sides. Only this
  * thread changes pieces and slots. The other threads put their reports
- * (messages, ended rail tasks, ended copies, tasks to begin or to end) into its
- * lists under the lock, and notify it. The thread never blocks; threads of the
- * owner allocate new memory for slots (tei_staging_ops.renew).
+ * (messages, ended transfers, ended copies, tasks to begin or to end) into its
+ * lists under the lock, and notify it. The thread waits for no other process;
+ * threads of the owner allocate new memory for slots (tei_staging_ops.renew).
  */
 
 #include "prov/staging/staging_int.h"
@@ -105,7 +107,7 @@ struct staging_backoff {
 enum staging_request_state {
 	REQUEST_NONE,	  /* the number is free */
 	REQUEST_SENT,	  /* ASK sent: the piece waits for READY */
-	REQUEST_MOVING,	  /* a rail task is in progress */
+	REQUEST_MOVING,	  /* a transfer is in progress */
 	REQUEST_COPYING,  /* GO sent: the target copies */
 	REQUEST_RETURNED, /* FREE sent: the piece no longer belongs to a task */
 };
@@ -121,7 +123,9 @@ struct staging_request {
 					       * a task */
 	uint64_t at;			/* offset in the task, bytes */
 	uint32_t length;
-	bool stopped;			/* the rail task was cancelled */
+	bool stopped;			/* the transfer was cancelled */
+	bool near;			/* the transfer is op.copy, otherwise
+					 * op.rail */
 	bool unfenced;
 	bool done_early;	   /* DONE arrived in state MOVING */
 	int code;		   /* code in that DONE */
@@ -130,7 +134,11 @@ struct staging_request {
 	uint32_t tries;		   /* number of messages sent in this state */
 	bool unsent;		   /* no rail has accepted the message */
 
-	struct tei_rail_task rail; /* used by the data plane in state MOVING */
+	/* used by the data plane, or by the owner, in state MOVING */
+	union {
+		struct tei_rail_task rail;
+		struct tei_staging_copy copy;
+	} op;
 
 	/* guarded by part.lock */
 	struct tei_list node;		/* in remote->moved */
@@ -280,7 +288,7 @@ struct staging_remote {
 	struct tei_list started;	/* linked by .started of the task */
 	struct tei_list stopping;	/* linked by .stop of the task */
 	struct tei_list moved;		/* list of staging_request.node: pieces
-					 * whose rail task has ended */
+					 * whose transfer has ended */
 	struct tei_list copied;		/* list of staging_slot.node: slots
 					 * whose copy has ended */
 	struct staging_region *regions;
@@ -348,7 +356,7 @@ void staging_request_started(struct staging_remote *rs,
 /* Handles a request to end a task early. */
 void staging_request_stopped(struct staging_remote *rs,
 			     struct tei_staging_remote_task *task);
-/* Handles the end of a rail task. */
+/* Handles the end of a transfer. */
 void staging_request_moved(struct staging_remote *rs,
 			   struct staging_request *p);
 /* Handles READY and DONE. */
@@ -374,27 +382,5 @@ bool staging_grant_busy(struct staging_remote *rs);
  * progress. */
 void staging_grant_forget(struct staging_remote *rs);
 void staging_request_forget(struct staging_remote *rs);
-
-/* --- staging_quarantine.c ------------------------------------------------ */
-/* Records an unacknowledged grant of a slot. Thread "tei-remote", no lock
- * held. */
-void staging_unacked_set(struct staging_remote *rs,
-			 struct staging_remote_slot *slot,
-			 struct tei_rail_peer *peer, uint64_t id);
-/* Ends the unacknowledged grants that this message acknowledges. */
-void staging_unacked_message(struct staging_remote *rs,
-			     const struct tei_rail_peer *peer,
-			     const struct staging_msg *m);
-/* Ends the unacknowledged grants of peers that are gone. */
-void staging_unacked_check(struct staging_remote *rs);
-/* Returns true if the peer has an unacknowledged grant. */
-bool staging_unacked_any(struct staging_remote *rs,
-			 const struct tei_rail_peer *peer);
-/* Ends all unacknowledged grants, because the data plane is being closed. */
-void staging_unacked_forget(struct staging_remote *rs);
-/* Functions of struct staging_pool_kind. */
-int staging_quarantine_prepare(struct staging_slot *slot, struct tei_err *err);
-void staging_quarantine_retire(struct staging_slot *slot);
-void staging_quarantine_fini(struct staging_slot *slot);
 
 #endif /* TEI_PROV_STAGING_REMOTE_INT_H */

@@ -27,6 +27,28 @@ void tei_staging_remote_err(struct tei_err *err,
 
 /* --- messages ------------------------------------------------------------ */
 
+/* Returns the task whose pieces the remote task moves, or NULL if the remote
+ * task is a whole request. */
+static struct tei_staging_task *remote_task_whole(
+	struct tei_staging_remote_task *task)
+{
+	return task->part ? tei_staging_piece_of(task)->task : NULL;
+}
+
+/* Fills in an ASK. */
+static void request_ask(const struct staging_request *p, struct staging_msg *m)
+{
+	struct tei_staging_remote_task *task = p->task;
+	const struct tei_staging_task *whole = remote_task_whole(task);
+
+	m->type = STAGING_ASK;
+	m->flags = task->read ? STAGING_READS : 0;
+	m->base = whole ? whole->remote : task->remote;
+	m->extent = whole ? whole->length : task->length;
+	m->at = task->remote + p->at;
+	m->length = p->length;
+}
+
 /* Returns the time at which the message of the piece's state is repeated. While
  * the piece is being moved, ASK only reports that the slot is in use, so ASK is
  * repeated rarely. */
@@ -44,19 +66,13 @@ static uint64_t request_due(const struct staging_remote *rs,
 /* Sends the message of the piece's state. */
 static void request_send(struct staging_remote *rs, struct staging_request *p)
 {
-	struct tei_staging_remote_task *task = p->task;
 	struct staging_target *t = p->target;
 	struct staging_msg m = { .id = p->id };
 
 	switch (p->state) {
 	case REQUEST_SENT:
 	case REQUEST_MOVING:
-		m.type = STAGING_ASK;
-		m.flags = task->read ? STAGING_READS : 0;
-		m.base = task->base;
-		m.extent = task->extent;
-		m.at = task->remote + p->at;
-		m.length = p->length;
+		request_ask(p, &m);
 		break;
 	case REQUEST_COPYING:
 		m.type = STAGING_GO;
@@ -128,20 +144,23 @@ static void remote_task_try_end(struct staging_remote *rs,
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Ends the rail task of a piece: without waiting for a fence if the deadline
- * has ended the task, otherwise as tei_rail_cancel does. */
-static void request_cancel_rail(struct staging_remote *rs,
+/* Ends the transfer of a piece. A rail task does not wait for a fence if the
+ * deadline has ended the task. */
+static void request_cancel_move(struct staging_remote *rs,
 				struct staging_request *p)
 {
-	struct tei_rail_task *rail = &p->rail;
+	struct tei_staging *s = rs->part.staging;
+	struct tei_rail_task *rail = &p->op.rail;
 
 	if (p->stopped)
 		return;
 	p->stopped = true;
-	if (p->task->by_deadline)
-		tei_rail_expire(staging_rails(rs->part.staging), &rail, 1);
+	if (p->near)
+		s->ops->copy_cancel(s->arg, &p->op.copy);
+	else if (p->task->by_deadline)
+		tei_rail_expire(staging_rails(s), &rail, 1);
 	else
-		tei_rail_cancel(staging_rails(rs->part.staging), &rail, 1);
+		tei_rail_cancel(staging_rails(s), &rail, 1);
 }
 
 /* Fails a task: begins no further piece of it, drops the pieces that wait for a
@@ -176,7 +195,7 @@ static void remote_task_fail(struct staging_remote *rs,
 			request_detach(p);
 			request_enter(rs, p, REQUEST_RETURNED);
 		} else if (p->state == REQUEST_MOVING) {
-			request_cancel_rail(rs, p);
+			request_cancel_move(rs, p);
 		}
 	}
 }
@@ -201,16 +220,15 @@ static void remote_task_fail_code(struct staging_remote *rs,
 
 /* --- steps --------------------------------------------------------------- */
 
-static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
-			      const struct tei_err *err)
+/* Reports the end of a transfer to the thread "tei-remote". Any thread. */
+static void request_over(struct staging_request *p, enum tei_rail_end end,
+			 bool silent, const struct tei_err *err)
 {
-	struct staging_request *p =
-		tei_container_of(task, struct staging_request, rail);
 	struct staging_remote *rs = p->remote;
 
 	tei_mutex_lock(&rs->part.lock);
 	p->end = end;
-	p->silent = task->silent;
+	p->silent = silent;
 	if (end != TEI_RAIL_END_COMPLETED && err)
 		p->err = *err;
 	else
@@ -218,6 +236,31 @@ static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
 	tei_list_add_tail(&rs->moved, &p->node);
 	staging_part_notify(&rs->part);
 	tei_mutex_unlock(&rs->part.lock);
+}
+
+static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
+			      const struct tei_err *err)
+{
+	request_over(tei_container_of(task, struct staging_request, op.rail),
+		     end, task->silent, err);
+}
+
+void tei_staging_copy_done(struct tei_staging_copy *copy, int code,
+			   const struct tei_err *err)
+{
+	struct staging_request *p =
+		tei_container_of(copy, struct staging_request, op.copy);
+	enum tei_rail_end end = TEI_RAIL_END_COMPLETED;
+	struct tei_err why;
+
+	if (code) {
+		end = code == TEI_ERR_CANCELED ? TEI_RAIL_END_CANCELED :
+						 TEI_RAIL_END_FAILED;
+		tei_staging_remote_err(&why, p->target->peer, code,
+				       err && *err->text ? err->text :
+							   tei_err_name(code));
+	}
+	request_over(p, end, false, &why);
 }
 
 /*
@@ -229,10 +272,9 @@ static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
 static bool request_same_region(struct tei_staging_remote_task *task,
 				uint64_t serial)
 {
-	uint32_t *region = &task->region;
+	struct tei_staging_task *whole = remote_task_whole(task);
+	uint32_t *region = whole ? &whole->region : &task->region;
 
-	if (task->part)
-		region = &tei_staging_piece_of(task)->task->region;
 	if (!*region)
 		*region = (uint32_t)serial;
 	return *region == (uint32_t)serial;
@@ -250,14 +292,33 @@ static void request_refuse(struct staging_remote *rs, struct staging_request *p,
 	remote_task_try_end(rs, task);
 }
 
-/* Moves the bytes of a piece. slot: address of the slot that the target has
- * granted. */
-static void request_move(struct staging_remote *rs, struct staging_request *p,
+/* Makes the owner copy the bytes of a piece, if the target is a process of this
+ * host. Returns false if the owner cannot. */
+static bool request_copy(struct staging_remote *rs, struct staging_request *p,
 			 uint64_t slot)
 {
 	struct tei_staging_remote_task *task = p->task;
-	struct tei_rail_task *rail = &p->rail;
-	int ret;
+	struct tei_staging_copy *copy = &p->op.copy;
+	struct tei_staging *s = rs->part.staging;
+
+	if (!task->near)
+		return false;
+	memset(copy, 0, sizeof(*copy));
+	copy->near = task->near;
+	copy->local = task->local + p->at;
+	copy->slot = slot;
+	copy->length = p->length;
+	copy->read = task->read;
+	return s->ops->copy(s->arg, copy);
+}
+
+/* Moves the bytes of a piece over the rails. Returns 0, or the code with which
+ * the data plane refuses the operation. */
+static int request_post(struct staging_remote *rs, struct staging_request *p,
+			uint64_t slot)
+{
+	struct tei_staging_remote_task *task = p->task;
+	struct tei_rail_task *rail = &p->op.rail;
 
 	memset(rail, 0, sizeof(*rail));
 	rail->peer = task->peer;
@@ -267,12 +328,23 @@ static void request_move(struct staging_remote *rs, struct staging_request *p,
 	rail->read = task->read;
 	rail->held = task->held;
 	rail->done = request_rail_done;
+	return tei_rail_submit(staging_rails(rs->part.staging), &rail, 1);
+}
+
+/* Begins the transfer of a piece. slot: address of the slot that the target has
+ * granted. */
+static void request_move(struct staging_remote *rs, struct staging_request *p,
+			 uint64_t slot)
+{
+	int ret;
+
 	p->stopped = false;
 	p->done_early = false;
 	p->unfenced = false;
 	request_enter(rs, p, REQUEST_MOVING);
-	ret = tei_rail_submit(staging_rails(rs->part.staging), &rail, 1);
-	if (ret) /* otherwise request_rail_done will end the piece */
+	p->near = request_copy(rs, p, slot);
+	ret = p->near ? 0 : request_post(rs, p, slot);
+	if (ret) /* otherwise request_over will report the end of the transfer */
 		request_refuse(rs, p, ret, tei_err_name(ret));
 }
 
@@ -295,7 +367,7 @@ static void request_add_moved(struct staging_remote *rs,
 			 __ATOMIC_RELAXED);
 }
 
-/* Handles a piece whose rail task has ended with COMPLETED. */
+/* Handles a piece whose transfer has ended with COMPLETED. */
 static void request_completed(struct staging_remote *rs,
 			      struct staging_request *p)
 {
@@ -389,7 +461,7 @@ static void request_done(struct staging_remote *rs, struct staging_request *p,
 	if (p->state == REQUEST_MOVING) {
 		p->done_early = true;
 		p->code = code ? code : TEI_ERR_CONTEXT;
-		request_cancel_rail(rs, p);
+		request_cancel_move(rs, p);
 		return;
 	}
 	/* A piece that waited for READY sends FREE, because the target keeps
@@ -600,8 +672,7 @@ static bool request_check(struct staging_remote *rs, struct staging_request *p,
 			  uint64_t timeout)
 {
 	uint64_t received = p->target->received_ns;
-	const struct tei_settings *set = rs->part.staging->settings;
-	uint64_t fence = set->failure.fence_ms * TEI_NS_PER_MS;
+	uint64_t fence = staging_fence_ns(rs->part.staging);
 	bool copying = p->state == REQUEST_COPYING;
 	const char *text =
 		"the target granted no bounce slot for MC_SLICE_TIMEOUT";

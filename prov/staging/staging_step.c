@@ -239,11 +239,10 @@ static int remote_start(struct tei_staging *s, struct tei_staging_piece *piece)
 	struct tei_staging_remote_task *op = slot_op(piece);
 
 	op->peer = task->to;
+	op->near = task->near;
 	op->local = piece->mem;
 	op->remote = task->remote + piece->at;
 	op->length = piece->length;
-	op->base = task->remote;
-	op->extent = task->length;
 	op->read = task->read;
 	op->since_ns = task->waits_ns;
 	op->part = true;

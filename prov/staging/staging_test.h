@@ -4,6 +4,7 @@
 
 #include "util/tei_test.h"
 
+extern const struct tei_test_case copy_cases[];
 extern const struct tei_test_case remote_cases[];
 
 #endif /* TEI_PROV_STAGING_TEST_H */

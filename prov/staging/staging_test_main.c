@@ -4,6 +4,7 @@
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
+		{ "copy", copy_cases },
 		{ "remote", remote_cases },
 		{ NULL, NULL },
 	};

@@ -15,7 +15,9 @@
  * Remote bounce slots (struct tei_staging_remote_task) reach GPU memory of
  * another process whose rails cannot access it. That process grants slots of
  * its pinned host memory, one for each piece; staging_remote_int.h has the
- * rules.
+ * rules. If it is a process of this host, the owner copies the bytes between
+ * the memory of this process and the slots (tei_staging_ops.h); otherwise the
+ * rails move them.
  *
  * Ownership. A pool of bounce buffers belongs to one CUDA context. It is
  * created with the first registered GPU memory of the CUDA context and freed
@@ -74,6 +76,7 @@
 #include <stdint.h>
 
 #include "prov/rail/tei_rail.h"
+#include "prov/staging/tei_staging_ops.h"
 #include "util/err.h"
 #include "util/list.h"
 
@@ -92,26 +95,6 @@ struct tei_staging_task;
 #define TEI_STAGING_OP 1024u
 
 /* --- context ------------------------------------------------------------- */
-
-/* The functions that the module calls; its owner supplies them. Each of them
- * may be called by several threads at a time. */
-struct tei_staging_ops {
-	/*
-	 * Registers the memory of a pool with the transports of the owner's
-	 * carriers. Returns 0 or a tei_code. mem_remove reverses mem_add: when
-	 * mem_remove returns 0, no operation accesses the memory. Both are
-	 * called with the pools' admin lock held, and may block.
-	 */
-	int (*mem_add)(void *arg, void *mem, uint64_t len);
-	int (*mem_remove)(void *arg, void *mem, uint64_t deadline_ns);
-	/*
-	 * Causes tei_staging_slot_renew to be called for this slot, by a thread
-	 * that may block. Called by the thread "tei-remote", with its lock
-	 * held. Returns false if no thread is available; the module then tries
-	 * again later.
-	 */
-	bool (*renew)(void *arg, struct staging_slot *slot);
-};
 
 /*
  * Creates a context. settings, ops and arg must outlive it. Reads
@@ -214,6 +197,9 @@ struct tei_staging_task {
 	const struct tei_staging_carrier *carrier;
 	void *to;			/* the target; the carrier defines the
 					 * type */
+	void *near;			/* for tei_staging_by_slot: the target's
+					 * process, see struct
+					 * tei_staging_copy; or NULL */
 	uint64_t gpu;			/* address in GPU memory */
 	uint64_t remote;		/* address or offset at the target */
 	uint64_t length;		/* length of the range, > 0 bytes */
@@ -304,15 +290,16 @@ typedef void (*tei_staging_remote_done_fn)(struct tei_staging_remote_task *task,
 struct tei_staging_remote_task {
 	/* set by the caller; constant while started */
 	struct tei_rail_peer *peer; /* the caller holds a reference to it */
+	void *near;		    /* the process of the peer, see struct
+				     * tei_staging_copy; or NULL. The caller
+				     * holds a reference to it */
 	char *local;
 	uint64_t remote, length;
-	uint64_t base, extent;		/* start and length of the whole
-					 * request's range in the target's GPU
-					 * memory */
 	bool read;
 	bool held;			/* tei_rail_mr_hold holds local */
 	bool part;			/* moves a piece of a tei_staging_task,
-					 * whose member region is used */
+					 * whose range and member region are
+					 * used */
 	uint64_t since_ns;		/* start of the time that counts towards
 					 * MC_SLICE_TIMEOUT, ns; 0 means the
 					 * start of the task */

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Copies inside this host for GPU staging. If the GPU cannot access the GPU
+ * memory of a local process, the bytes pass through remote bounce slots of that
+ * process. The slots are memory that local processes can map, so the initiator
+ * copies to or from a slot by memcpy. The messages about the slots use the
+ * rails. If "local" was installed after the slots were allocated, the kernel
+ * copies.
+ *
+ * A copy has the guarantees of other copies to a local process: it holds a copy
+ * slot of that process, so the process cannot take the remote bounce slot away
+ * during the copy, and a later copy is refused.
+ */
+#include "api/engine_host_copy.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "api/engine_int.h"
+#include "prov/local/tei_local.h"
+#include "prov/local/tei_local_memory.h"
+#include "prov/staging/tei_staging.h"
+
+/* --- the host memory of this process -------------------------------------- */
+
+int engine_host_share(void *arg, void *mem, uint64_t len, bool remote)
+{
+	struct engine *e = arg;
+	int ret = ENOTSUP;
+
+	/* other processes do not copy before the transport is installed */
+	if (remote && __atomic_load_n(&e->local_on, __ATOMIC_RELAXED))
+		ret = tei_local_memory_map(e->local, mem, len,
+					   (uint64_t)sysconf(_SC_PAGESIZE));
+	if (ret && ret != ENOTSUP)
+		return TEI_ERR_MEMORY;
+	ret = tei_local_region_add(e->local, mem, len,
+				   remote ? TEI_LOCAL_REMOTE : 0);
+	if (ret)
+		TEI_DEBUG_LOG("engine", "%p, %llu bytes: no copies from and to bounce buffers of GPU memory inside this host: %s",
+			      mem, (unsigned long long)len, tei_err_name(ret));
+	return 0;
+}
+
+int engine_host_unshare(void *arg, void *mem, uint64_t deadline_ns)
+{
+	struct engine *e = arg;
+
+	return tei_local_region_remove(e->local, mem, 0, deadline_ns);
+}
+
+void engine_host_release(void *arg, void *mem)
+{
+	struct engine *e = arg;
+
+	tei_local_memory_free(e->local, mem);
+}
+
+/* --- copies --------------------------------------------------------------- */
+
+_Static_assert(sizeof(struct tei_local_op) <= TEI_STAGING_COPY,
+	       "operation of a copy");
+
+static struct tei_local_op *host_op(struct tei_staging_copy *copy)
+{
+	return (void *)copy->op.room;
+}
+
+static void host_end(struct tei_staging_copy *copy, int code, uint64_t bytes,
+		     const struct tei_err *err)
+{
+	struct engine_local_process *process = copy->near;
+	int status = STATUS_COMPLETED;
+
+	if (code == TEI_LOCAL_CANCELLED) {
+		code = TEI_ERR_CANCELED;
+		err = NULL;
+	}
+	if (code)
+		status = code == TEI_ERR_CANCELED ? STATUS_CANCELED :
+						    STATUS_FAILED;
+	engine_traffic_count(&process->traffic, copy->read, code ? 0 : bytes,
+			     status);
+	tei_staging_copy_done(copy, code, err);
+}
+
+static void host_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	host_end(op->group, code, bytes, op->why);
+}
+
+/* Fills in the operation of a copy. Returns false if the process does not permit
+ * copies from and to the slot, or if the memory of this process is being
+ * unregistered. A registration that replaces the present one of the slot refuses
+ * the copy. */
+static bool host_prepare(struct engine *e, struct tei_staging_copy *copy)
+{
+	struct engine_local_process *process = copy->near;
+	struct tei_local_op *op = host_op(copy);
+
+	op->peer = process->peer;
+	op->opcode = copy->read ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
+	op->local = copy->local;
+	op->registered = true;
+	op->remote = copy->slot;
+	op->length = copy->length;
+	op->serial = tei_local_serial(e->local, op->peer, op->remote,
+				      op->length, !copy->read);
+	op->done = host_done;
+	op->group = copy;
+	return op->serial && !tei_local_region_check(e->local, op->local,
+						     op->length, copy->read);
+}
+
+bool engine_host_copy(void *arg, struct tei_staging_copy *copy)
+{
+	struct engine *e = arg;
+	struct tei_local_op *op = host_op(copy);
+	struct tei_err err;
+	int ret = TEI_ERR_TOO_MANY;
+
+	if (!host_prepare(e, copy))
+		return false;
+	if (op->length <= TEI_LOCAL_INLINE)
+		ret = tei_local_copy_op(e->local, op, &err);
+	/* no byte was copied if a copy is refused with TEI_ERR_NOT_REGISTERED,
+	 * or is not submitted */
+	if (ret == TEI_ERR_TOO_MANY)
+		return !tei_local_submit(e->local, op);
+	if (ret == TEI_ERR_NOT_REGISTERED)
+		return false;
+	host_end(copy, ret, op->length, &err);
+	return true;
+}
+
+void engine_host_copy_cancel(void *arg, struct tei_staging_copy *copy)
+{
+	struct engine *e = arg;
+
+	tei_local_cancel(e->local, host_op(copy));
+}
