@@ -173,6 +173,13 @@ SRCS_ft_gpu_files = $(FX_SRCS) \
 	fabtests/functional/ft_gpu_files.c \
 	# EOL
 
+SRCS_ft_gpu_host = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
+	fabtests/functional/ft_gpu_host.c \
+	fabtests/functional/fx_gpu.c \
+	fabtests/functional/fx_slot.c \
+	# EOL
+
 SRCS_ft_gpu_ipc = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
 	fabtests/functional/ft_gpu_ipc.c \
@@ -183,6 +190,7 @@ SRCS_ft_gpu_slot = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
 	fabtests/functional/ft_gpu_slot.c \
 	fabtests/functional/fx_gpu.c \
+	fabtests/functional/fx_slot.c \
 	# EOL
 
 SRCS_ft_gpu_stage = $(FX_SRCS) \
@@ -380,6 +388,7 @@ FUNC_TESTS += \
 	ft_gpu_device \
 	ft_gpu_direct \
 	ft_gpu_files \
+	ft_gpu_host \
 	ft_gpu_ipc \
 	ft_gpu_slot \
 	ft_gpu_stage \
@@ -465,6 +474,7 @@ TSAN_TESTS += \
 	ft_gpu \
 	ft_gpu_direct \
 	ft_gpu_files \
+	ft_gpu_host \
 	ft_gpu_ipc \
 	ft_gpu_slot \
 	ft_gpu_stage \
