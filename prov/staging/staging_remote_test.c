@@ -462,6 +462,17 @@ struct again {
 	struct staging_part *part;
 };
 
+/* Sets *moved to the number of bytes of complete pieces. Returns true if the task
+ * has not ended. Unlike getTransferStatus, copies nothing in the calling thread:
+ * the end of such a copy needs part->lock. */
+static bool again_state(const struct again *a, batch_id_t id, uint64_t *moved)
+{
+	const struct engine_task *t = &engine_batch_slot(a->user, id)->tasks[0];
+
+	*moved = t->by->moved(t);
+	return __atomic_load_n(&t->status, __ATOMIC_ACQUIRE) == STATUS_WAITING;
+}
+
 /* Stops the thread that begins the pieces, when some pieces of the task have
  * been moved, and pieces remain that are not begun. Returns true if this
  * succeeded; part->lock is locked then. Returns false if the task was faster. */
@@ -472,14 +483,13 @@ static bool again_stop(const struct again *a, batch_id_t id)
 			(STAGING_WINDOW + 2) * (uint64_t)TEI_STAGING_PIECE;
 	uint64_t end = tei_now_ns() + RIG_WAIT;
 	struct transfer_status st = { STATUS_WAITING, 0 };
+	uint64_t moved;
 
 	while (!st.transferred_bytes && st.status == STATUS_WAITING &&
 	       tei_now_ns() < end)
 		getTransferStatus(a->user, id, 0, &st);
 	tei_mutex_lock(&a->part->lock);
-	getTransferStatus(a->user, id, 0, &st);
-	if (st.status == STATUS_WAITING && st.transferred_bytes &&
-	    st.transferred_bytes < last)
+	if (again_state(a, id, &moved) && moved && moved < last)
 		return true;
 	tei_mutex_unlock(&a->part->lock);
 	return false;
