@@ -13,6 +13,7 @@ FABTESTS_COMMON_SRCS = \
 # A shared object of its own: build/test/libcuda.so.1
 CUDA_STAND_IN_SRCS = \
 	fabtests/common/cuda_stand_in.c \
+	fabtests/common/cuda_stand_in_map.c \
 	# EOL
 
 # And build/test/libcufile.so.0

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Implements the stand-in driver with one lock and one thread. The thread does
  * the queued copies in the order in which they were queued. */
-#include "fabtests/common/cuda_stand_in.h"
+#include "fabtests/common/cuda_stand_in_int.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,33 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
-enum {
-	OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3,
-	INVALID_DEVICE = 101, INVALID_CONTEXT = 201, ALREADY_REGISTERED = 712,
-	NOT_REGISTERED = 713, INVALID_HANDLE = 400, NOT_READY = 600,
-	NOT_SUPPORTED = 801,
-	CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
-};
-
-#define DEVICES 2
 /* maximum number of contexts on the stack of a thread */
 #define DEPTH	16
-#define MEMORIES 160
+#define MEMORIES 400
 #define PINS	64
 #define CAPTURE_RELAXED 2
 #define CTX_SYNC_MEMOPS 0x80u
-
-struct context {
-	int device;
-	/* true: a primary context, as the library uses it; its memory may be
-	 * freed only while a context is current */
-	bool strict;
-	unsigned int flags;
-	bool gone;			/* true: destroyed; only a primary
-					 * context can come back */
-};
 
 /* A stream or an event. */
 struct object {
@@ -57,28 +36,11 @@ struct job {
 	size_t len;
 };
 
-struct memory {
-	uint64_t base;			/* address of a range that is mapped
-					 * without access; if 0, the slot is
-					 * free */
-	char *alias;			/* accessible mapping of the same
-					 * bytes */
-	size_t size;
-	struct context *context;
-	int device;
-	unsigned int opened;		/* number of times that the memory of
-					 * another process was opened; 0: the
-					 * memory belongs to this process */
-	ino_t inode;
-	int fd;				/* memfd behind both mappings */
-	/* true: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set */
-	bool sync_calls;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
 static bool initialised, held;
-static bool closes_held; /* calls of cuIpcCloseMemHandle do not return */
+static bool closes_held; /* calls that unmap memory of another process do not
+			  * return */
 static bool capturing, capture_lost;
 static struct memory memories[MEMORIES];
 static struct { char *at; size_t len; } pins[PINS];
@@ -112,14 +74,12 @@ static int planted(const char *call)
 	return fail_result;
 }
 
-static struct context *current(void)
+struct context *driver_current(void)
 {
 	return depth ? stack[depth - 1] : NULL;
 }
 
-/* Takes the lock and checks whether the call is allowed. Returns OK with the
- * lock held, or an error code with the lock released. */
-static int enter(const char *call, bool in_context)
+int driver_enter(const char *call, bool in_context)
 {
 	int ret;
 
@@ -127,19 +87,16 @@ static int enter(const char *call, bool in_context)
 	ret = planted(call);
 	if (!ret && !initialised)
 		ret = NOT_INITIALIZED;
-	if (!ret && in_context && (!current() || current()->gone))
+	if (!ret && in_context && (!driver_current() || driver_current()->gone))
 		ret = INVALID_CONTEXT;
 	if (ret)
 		pthread_mutex_unlock(&lock);
 	return ret;
 }
 
-/* Checks like `enter` a call that CUDA forbids while another thread captures a
- * stream. It is allowed if the calling thread's capture mode is relaxed.
- * Otherwise it invalidates the capture. */
-static int enter_unsafe(const char *call)
+int driver_enter_unsafe(const char *call)
 {
-	int ret = enter(call, true);
+	int ret = driver_enter(call, true);
 
 	if (ret || !capturing || capture_mode == CAPTURE_RELAXED)
 		return ret;
@@ -148,7 +105,7 @@ static int enter_unsafe(const char *call)
 	return CAPTURE_UNSUPPORTED;
 }
 
-static int leave(int ret)
+int driver_leave(int ret)
 {
 	pthread_mutex_unlock(&lock);
 	return ret;
@@ -156,7 +113,7 @@ static int leave(int ret)
 
 /* --- memory -------------------------------------------------------------- */
 
-static struct memory *memory_at(uint64_t addr)
+struct memory *driver_memory_at(uint64_t addr)
 {
 	int i;
 
@@ -172,10 +129,12 @@ static struct memory *memory_at(uint64_t addr)
  * beyond its end. */
 static void *memory_bytes(uint64_t addr, size_t len)
 {
-	struct memory *m = memory_at(addr);
+	struct memory *m = driver_memory_at(addr);
 
 	if (!m)
 		return (void *)(uintptr_t)addr;
+	if (m->reserve)
+		return driver_mapped_bytes(addr, len);
 	if (len > m->size - (addr - m->base))
 		return NULL;
 	return m->alias + (addr - m->base);
@@ -198,23 +157,28 @@ static int memory_map(struct memory *m, int fd, size_t size)
 		return OUT_OF_MEMORY;
 	}
 	*m = (struct memory){ .base = (uintptr_t)base, .alias = alias,
-			      .size = size, .context = current(),
-			      .device = current()->device,
+			      .size = size, .context = driver_current(),
+			      .device = driver_current()->device,
 			      .inode = st.st_ino, .fd = fd };
 	return OK;
 }
 
-static int memory_make(struct memory *m, size_t size)
+int driver_file(size_t size)
 {
 	int fd = memfd_create("gpu", MFD_CLOEXEC);
 
-	if (fd < 0)
-		return OUT_OF_MEMORY;
-	if (ftruncate(fd, (off_t)size)) {
+	if (fd >= 0 && ftruncate(fd, (off_t)size)) {
 		close(fd);
-		return OUT_OF_MEMORY;
+		return -1;
 	}
-	return memory_map(m, fd, size);
+	return fd;
+}
+
+static int memory_make(struct memory *m, size_t size)
+{
+	int fd = driver_file(size);
+
+	return fd < 0 ? OUT_OF_MEMORY : memory_map(m, fd, size);
 }
 
 static void memory_unmap(struct memory *m)
@@ -225,8 +189,7 @@ static void memory_unmap(struct memory *m)
 	m->base = 0;
 }
 
-/* Returns an unused element of memories, or NULL. */
-static struct memory *memory_room(void)
+struct memory *driver_memory_room(void)
 {
 	int i;
 
@@ -239,37 +202,37 @@ static struct memory *memory_room(void)
 EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size);
 EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size)
 {
-	int ret = enter_unsafe("cuMemAlloc");
+	int ret = driver_enter_unsafe("cuMemAlloc");
 	struct memory *m;
 
 	if (ret)
 		return ret;
-	m = memory_room();
+	m = driver_memory_room();
 	if (!m || !size)
-		return leave(OUT_OF_MEMORY);
+		return driver_leave(OUT_OF_MEMORY);
 	ret = memory_make(m, size);
 	if (!ret)
 		*addr = m->base;
-	return leave(ret);
+	return driver_leave(ret);
 }
 
 EXPORT int cuMemFree_v2(uint64_t addr);
 EXPORT int cuMemFree_v2(uint64_t addr)
 {
-	int ret = enter("cuMemFree", false);
+	int ret = driver_enter("cuMemFree", false);
 	struct memory *m;
 
 	if (ret)
 		return ret;
-	m = memory_at(addr);
-	if (!m || m->base != addr || m->opened)
-		return leave(INVALID_VALUE);
+	m = driver_memory_at(addr);
+	if (!m || m->base != addr || m->opened || m->reserve)
+		return driver_leave(INVALID_VALUE);
 	/* Memory of a primary context is freed only while a context is current.
 	 * The memory of a destroyed context is freed at any time. */
-	if (!m->context->gone && !current() && m->context->strict)
-		return leave(INVALID_CONTEXT);
+	if (!m->context->gone && !driver_current() && m->context->strict)
+		return driver_leave(INVALID_CONTEXT);
 	memory_unmap(m);
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 /* --- memory of other processes -------------------------------------------- */
@@ -286,9 +249,7 @@ struct ipc_handle {
 	};
 };
 
-/* Returns true if the environment variable that refuses CUDA IPC has that
- * value. */
-static bool ipc_refused(const char *where)
+bool driver_refuses(const char *where)
 {
 	const char *value = getenv("CUDA_STAND_IN_NO_IPC");
 
@@ -298,23 +259,23 @@ static bool ipc_refused(const char *where)
 EXPORT int cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t addr);
 EXPORT int cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t addr)
 {
-	int ret = enter("cuIpcGetMemHandle", true);
+	int ret = driver_enter("cuIpcGetMemHandle", true);
 	const struct memory *m;
 
 	if (ret)
 		return ret;
-	m = memory_at(addr);
-	if (!m || m->base != addr || m->opened)
-		return leave(INVALID_VALUE);
-	if (ipc_refused("export"))
-		return leave(NOT_SUPPORTED);
+	m = driver_memory_at(addr);
+	if (!m || m->base != addr || m->opened || m->reserve)
+		return driver_leave(INVALID_VALUE);
+	if (driver_refuses("export"))
+		return driver_leave(NOT_SUPPORTED);
 	memset(handle, 0, sizeof(*handle));
 	handle->name.pid = getpid();
 	handle->name.fd = m->fd;
 	handle->name.device = m->device;
 	handle->name.inode = m->inode;
 	handle->name.size = m->size;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 /* Opens the file that the handle names. Returns -1 if it is not the memory of
@@ -346,7 +307,7 @@ static struct memory *ipc_opened(const struct ipc_handle *handle)
 	for (i = 0; i < MEMORIES; i++)
 		if (memories[i].base && memories[i].opened &&
 		    memories[i].inode == handle->name.inode &&
-		    memories[i].context == current())
+		    memories[i].context == driver_current())
 			return &memories[i];
 	return NULL;
 }
@@ -357,7 +318,7 @@ static int ipc_open(const struct ipc_handle *handle, struct memory **out)
 
 	*out = ipc_opened(handle);
 	if (!*out) {
-		*out = memory_room();
+		*out = driver_memory_room();
 		if (!*out)
 			return OUT_OF_MEMORY;
 		fd = ipc_file(handle);
@@ -378,40 +339,46 @@ EXPORT int cuIpcOpenMemHandle_v2(uint64_t *addr, struct ipc_handle handle,
 EXPORT int cuIpcOpenMemHandle_v2(uint64_t *addr, struct ipc_handle handle,
 				 unsigned int flags)
 {
-	int ret = enter_unsafe("cuIpcOpenMemHandle");
+	int ret = driver_enter_unsafe("cuIpcOpenMemHandle");
 	struct memory *m;
 
 	if (ret)
 		return ret;
 	if (flags != 1)
-		return leave(INVALID_VALUE);
-	if (ipc_refused("open"))
-		return leave(NOT_SUPPORTED);
+		return driver_leave(INVALID_VALUE);
+	if (driver_refuses("open"))
+		return driver_leave(NOT_SUPPORTED);
 	if (handle.name.pid == getpid())
-		return leave(INVALID_CONTEXT);
+		return driver_leave(INVALID_CONTEXT);
 	ret = ipc_open(&handle, &m);
 	if (!ret)
 		*addr = m->base;
-	return leave(ret);
+	return driver_leave(ret);
+}
+
+void driver_close_wait(void)
+{
+	while (closes_held)
+		pthread_cond_wait(&cond, &lock);
 }
 
 EXPORT int cuIpcCloseMemHandle(uint64_t addr);
 EXPORT int cuIpcCloseMemHandle(uint64_t addr)
 {
-	int ret = enter_unsafe("cuIpcCloseMemHandle");
+	int ret = driver_enter_unsafe("cuIpcCloseMemHandle");
 	struct memory *m;
 
 	if (ret)
 		return ret;
-	m = memory_at(addr);
-	if (!m || m->base != addr || !m->opened || m->context != current())
-		return leave(INVALID_VALUE);
+	m = driver_memory_at(addr);
+	if (!m || m->base != addr || !m->opened ||
+	    m->context != driver_current())
+		return driver_leave(INVALID_VALUE);
 	nopened--;
-	while (closes_held)
-		pthread_cond_wait(&cond, &lock);
+	driver_close_wait();
 	if (!--m->opened)
 		memory_unmap(m);
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 /* Unmaps what was opened in a context that is destroyed. The lock is held. */
@@ -431,23 +398,23 @@ static void ipc_context_gone(const struct context *context)
 EXPORT int cuMemsetD8_v2(uint64_t addr, unsigned char value, size_t len);
 EXPORT int cuMemsetD8_v2(uint64_t addr, unsigned char value, size_t len)
 {
-	int ret = enter("cuMemsetD8", true);
+	int ret = driver_enter("cuMemsetD8", true);
 	void *bytes;
 
 	if (ret)
 		return ret;
-	bytes = memory_at(addr) ? memory_bytes(addr, len) : NULL;
+	bytes = driver_memory_at(addr) ? memory_bytes(addr, len) : NULL;
 	if (bytes)
 		memset(bytes, value, len);
-	return leave(bytes ? OK : INVALID_VALUE);
+	return driver_leave(bytes ? OK : INVALID_VALUE);
 }
 
 EXPORT int cuCtxSynchronize(void);
 EXPORT int cuCtxSynchronize(void)
 {
-	int ret = enter("cuCtxSynchronize", true);
+	int ret = driver_enter("cuCtxSynchronize", true);
 
-	return ret ? ret : leave(OK);
+	return ret ? ret : driver_leave(OK);
 }
 
 static void pointer_attribute(int what, void *out, const struct memory *m)
@@ -466,10 +433,14 @@ static void pointer_attribute(int what, void *out, const struct memory *m)
 		*(int *)out = m ? m->device : -2;
 		break;
 	case 11:
-		*(uint64_t *)out = m ? m->base : 0;
+		*(uint64_t *)out = !m	      ? 0 :
+				   m->reserve ? m->reserve->base :
+						m->base;
 		break;
 	case 12:
-		*(size_t *)out = m ? m->size : 0;
+		*(size_t *)out = !m	    ? 0 :
+				 m->reserve ? m->reserve->size :
+					      m->size;
 		break;
 	}
 }
@@ -479,14 +450,14 @@ EXPORT int cuPointerGetAttributes(unsigned int n, const int *what, void **out,
 EXPORT int cuPointerGetAttributes(unsigned int n, const int *what, void **out,
 				  uint64_t addr)
 {
-	int ret = enter("cuPointerGetAttributes", false);
+	int ret = driver_enter("cuPointerGetAttributes", false);
 	unsigned int i;
 
 	if (ret)
 		return ret;
 	for (i = 0; i < n; i++)
-		pointer_attribute(what[i], out[i], memory_at(addr));
-	return leave(OK);
+		pointer_attribute(what[i], out[i], driver_memory_at(addr));
+	return driver_leave(OK);
 }
 
 /* Exports the memfd of the memory, which stands for a dma-buf here. */
@@ -498,42 +469,44 @@ EXPORT int cuMemGetHandleForAddressRange(void *handle, uint64_t addr,
 					 unsigned long long flags)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	int ret = enter("cuMemGetHandleForAddressRange", true);
+	int ret = driver_enter("cuMemGetHandleForAddressRange", true);
 	const struct memory *m;
 	int fd;
 
 	if (ret)
 		return ret;
-	m = memory_at(addr);
+	m = driver_memory_at(addr);
 	if (!m || addr % page || len % page || type != 1 || flags ||
 	    len > (m->size + page - 1) / page * page - (addr - m->base))
-		return leave(INVALID_VALUE);
+		return driver_leave(INVALID_VALUE);
 	fd = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
-		return leave(OUT_OF_MEMORY);
+		return driver_leave(OUT_OF_MEMORY);
 	*(int *)handle = fd;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuPointerSetAttribute(const void *value, int what, uint64_t addr);
 EXPORT int cuPointerSetAttribute(const void *value, int what, uint64_t addr)
 {
-	int ret = enter("cuPointerSetAttribute", true);
+	int ret = driver_enter("cuPointerSetAttribute", true);
 	struct memory *m;
 
 	if (ret)
 		return ret;
-	m = memory_at(addr);
+	m = driver_memory_at(addr);
 	if (!m || what != 6)
-		return leave(INVALID_VALUE);
+		return driver_leave(INVALID_VALUE);
+	if (m->reserve)
+		return driver_leave(NOT_SUPPORTED);
 	m->sync_calls = *(const unsigned int *)value;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags);
 EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags)
 {
-	int ret = enter_unsafe("cuMemHostRegister"), i, room = -1;
+	int ret = driver_enter_unsafe("cuMemHostRegister"), i, room = -1;
 	char *at = addr;
 
 	(void)flags;
@@ -543,20 +516,20 @@ EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags)
 		if (!pins[i].at)
 			room = i;
 		else if (at < pins[i].at + pins[i].len && pins[i].at < at + len)
-			return leave(ALREADY_REGISTERED);
+			return driver_leave(ALREADY_REGISTERED);
 	}
 	if (room < 0)
-		return leave(OUT_OF_MEMORY);
+		return driver_leave(OUT_OF_MEMORY);
 	pins[room].at = at;
 	pins[room].len = len;
 	npins++;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuMemHostUnregister(void *addr);
 EXPORT int cuMemHostUnregister(void *addr)
 {
-	int ret = enter_unsafe("cuMemHostUnregister"), i;
+	int ret = driver_enter_unsafe("cuMemHostUnregister"), i;
 
 	if (ret)
 		return ret;
@@ -565,9 +538,9 @@ EXPORT int cuMemHostUnregister(void *addr)
 			continue;
 		pins[i].at = NULL;
 		npins--;
-		return leave(OK);
+		return driver_leave(OK);
 	}
-	return leave(NOT_REGISTERED);
+	return driver_leave(NOT_REGISTERED);
 }
 
 /* --- devices and contexts ------------------------------------------------ */
@@ -601,7 +574,7 @@ EXPORT int cuInit(unsigned int flags)
 			pthread_detach(thread);
 	}
 	ret = initialised ? OK : NOT_INITIALIZED;
-	return leave(ret);
+	return driver_leave(ret);
 }
 
 EXPORT int cuDeviceGetCount(int *count);
@@ -614,28 +587,28 @@ EXPORT int cuDeviceGetCount(int *count)
 EXPORT int cuDeviceGet(int *device, int ordinal);
 EXPORT int cuDeviceGet(int *device, int ordinal)
 {
-	int ret = enter("cuDeviceGet", false);
+	int ret = driver_enter("cuDeviceGet", false);
 
 	if (ret)
 		return ret;
 	if (ordinal < 0 || ordinal >= DEVICES)
-		return leave(INVALID_DEVICE);
+		return driver_leave(INVALID_DEVICE);
 	*device = ordinal;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuDeviceGetUuid(char *uuid, int device);
 EXPORT int cuDeviceGetUuid(char *uuid, int device)
 {
-	int ret = enter("cuDeviceGetUuid", false);
+	int ret = driver_enter("cuDeviceGetUuid", false);
 
 	if (ret)
 		return ret;
 	if (device < 0 || device >= DEVICES)
-		return leave(INVALID_DEVICE);
+		return driver_leave(INVALID_DEVICE);
 	memcpy(uuid, "stand-in device", 16);
 	uuid[15] = (char)('0' + device);
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
@@ -643,42 +616,61 @@ EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
 EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
 				      int *active)
 {
-	int ret = enter("cuDevicePrimaryCtxGetState", false);
+	int ret = driver_enter("cuDevicePrimaryCtxGetState", false);
 
 	if (ret)
 		return ret;
 	*flags = 0;
 	*active = primary_uses[device] != 0;
-	return leave(OK);
+	return driver_leave(OK);
+}
+
+void driver_primary_use(int device, bool on)
+{
+	if (on) {
+		primary_uses[device]++;
+		primary[device].gone = false;
+	} else if (!--primary_uses[device]) {
+		context_destroy(&primary[device]);
+	}
 }
 
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device);
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
 {
-	int ret = enter("cuDevicePrimaryCtxRetain", false);
+	int ret = driver_enter("cuDevicePrimaryCtxRetain", false);
 
 	if (ret)
 		return ret;
-	primary_uses[device]++;
-	primary[device].gone = false;
+	driver_primary_use(device, true);
 	nprimary++;
 	*context = &primary[device];
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 {
-	int ret = enter("cuDevicePrimaryCtxRelease", false);
+	int ret = driver_enter("cuDevicePrimaryCtxRelease", false);
 
 	if (ret)
 		return ret;
 	if (device >= DEVICES || !primary_uses[device])
-		return leave(INVALID_DEVICE);
+		return driver_leave(INVALID_DEVICE);
 	nprimary--;
-	if (!--primary_uses[device])
-		context_destroy(&primary[device]);
-	return leave(OK);
+	driver_primary_use(device, false);
+	return driver_leave(OK);
+}
+
+EXPORT int cuCtxGetDevice(int *device);
+EXPORT int cuCtxGetDevice(int *device)
+{
+	int ret = driver_enter("cuCtxGetDevice", true);
+
+	if (ret)
+		return ret;
+	*device = driver_current()->device;
+	return driver_leave(OK);
 }
 
 EXPORT int cuCtxCreate_v2(void **context, unsigned int flags, int device);
@@ -686,107 +678,107 @@ EXPORT int cuCtxCreate_v2(void **context, unsigned int flags, int device)
 {
 	static struct context contexts[256];
 	static unsigned int n;
-	int ret = enter("cuCtxCreate", false);
+	int ret = driver_enter("cuCtxCreate", false);
 
 	if (ret)
 		return ret;
 	if (n == 256 || depth == DEPTH || device < 0 || device >= DEVICES)
-		return leave(INVALID_DEVICE);
+		return driver_leave(INVALID_DEVICE);
 	contexts[n].device = device;
 	contexts[n].flags = flags;
 	stack[depth++] = &contexts[n];
 	*context = &contexts[n++];
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuCtxGetFlags(unsigned int *flags);
 EXPORT int cuCtxGetFlags(unsigned int *flags)
 {
-	int ret = enter("cuCtxGetFlags", true);
+	int ret = driver_enter("cuCtxGetFlags", true);
 
 	if (ret)
 		return ret;
-	*flags = current()->flags;
-	return leave(OK);
+	*flags = driver_current()->flags;
+	return driver_leave(OK);
 }
 
 EXPORT int cuCtxSetFlags(unsigned int flags);
 EXPORT int cuCtxSetFlags(unsigned int flags)
 {
-	int ret = enter("cuCtxSetFlags", true);
+	int ret = driver_enter("cuCtxSetFlags", true);
 
 	if (ret)
 		return ret;
-	current()->flags = flags;
-	return leave(OK);
+	driver_current()->flags = flags;
+	return driver_leave(OK);
 }
 
 EXPORT int cuCtxDestroy_v2(void *context);
 EXPORT int cuCtxDestroy_v2(void *context)
 {
-	int ret = enter("cuCtxDestroy", false);
+	int ret = driver_enter("cuCtxDestroy", false);
 
 	if (ret)
 		return ret;
 	context_destroy(context);
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuCtxPushCurrent_v2(void *context);
 EXPORT int cuCtxPushCurrent_v2(void *context)
 {
-	int ret = enter("cuCtxPushCurrent", false);
+	int ret = driver_enter("cuCtxPushCurrent", false);
 
 	if (ret)
 		return ret;
 	if (!context || ((struct context *)context)->gone || depth == DEPTH)
-		return leave(INVALID_CONTEXT);
+		return driver_leave(INVALID_CONTEXT);
 	stack[depth++] = context;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuCtxGetCurrent(void **context);
 EXPORT int cuCtxGetCurrent(void **context)
 {
-	int ret = enter("cuCtxGetCurrent", false);
+	int ret = driver_enter("cuCtxGetCurrent", false);
 
 	if (ret)
 		return ret;
-	*context = current();
-	return leave(OK);
+	*context = driver_current();
+	return driver_leave(OK);
 }
 
 EXPORT int cuCtxPopCurrent_v2(void **context);
 EXPORT int cuCtxPopCurrent_v2(void **context)
 {
-	int ret = enter("cuCtxPopCurrent", false);
+	int ret = driver_enter("cuCtxPopCurrent", false);
 
 	if (ret)
 		return ret;
 	if (!depth)
-		return leave(INVALID_CONTEXT);
+		return driver_leave(INVALID_CONTEXT);
 	*context = stack[--depth];
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 /* --- streams and events -------------------------------------------------- */
 
 static int object_make(const char *call, void **out)
 {
-	int ret = enter(call, true);
+	int ret = driver_enter(call, true);
 	struct object *o;
 
 	if (ret)
 		return ret;
 	o = calloc(1, sizeof(*o));
 	if (!o)
-		return leave(OUT_OF_MEMORY);
-	o->context = current();
+		return driver_leave(OUT_OF_MEMORY);
+	o->context = driver_current();
 	o->next = objects;
 	objects = o;
 	nobjects++;
 	*out = o;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 /* Frees the object `one`, or all objects of the context `all`; the other
@@ -817,7 +809,7 @@ static bool object_here(const struct object *o)
 
 	for (p = objects; p && p != o; p = p->next)
 		;
-	return p && p->context == current();
+	return p && p->context == driver_current();
 }
 
 EXPORT int cuStreamCreate(void **out, unsigned int flags);
@@ -830,22 +822,22 @@ EXPORT int cuStreamCreate(void **out, unsigned int flags)
 EXPORT int cuStreamDestroy_v2(void *stream);
 EXPORT int cuStreamDestroy_v2(void *stream)
 {
-	int ret = enter("cuStreamDestroy", false);
+	int ret = driver_enter("cuStreamDestroy", false);
 
-	return ret ? ret : leave(object_free(stream, NULL));
+	return ret ? ret : driver_leave(object_free(stream, NULL));
 }
 
 EXPORT int cuStreamQuery(void *stream);
 EXPORT int cuStreamQuery(void *stream)
 {
 	struct object *s = stream;
-	int ret = enter_unsafe("cuStreamQuery");
+	int ret = driver_enter_unsafe("cuStreamQuery");
 
 	if (ret)
 		return ret;
 	if (!object_here(s))
-		return leave(INVALID_HANDLE);
-	return leave(s->job <= done ? OK : NOT_READY);
+		return driver_leave(INVALID_HANDLE);
+	return driver_leave(s->job <= done ? OK : NOT_READY);
 }
 
 EXPORT int cuEventCreate(void **out, unsigned int flags);
@@ -858,37 +850,37 @@ EXPORT int cuEventCreate(void **out, unsigned int flags)
 EXPORT int cuEventDestroy_v2(void *event);
 EXPORT int cuEventDestroy_v2(void *event)
 {
-	int ret = enter("cuEventDestroy", false);
+	int ret = driver_enter("cuEventDestroy", false);
 
-	return ret ? ret : leave(object_free(event, NULL));
+	return ret ? ret : driver_leave(object_free(event, NULL));
 }
 
 EXPORT int cuEventRecord(void *event, void *stream);
 EXPORT int cuEventRecord(void *event, void *stream)
 {
-	int ret = enter("cuEventRecord", true);
+	int ret = driver_enter("cuEventRecord", true);
 	struct object *s = stream;
 	struct object *e = event;
 
 	if (ret)
 		return ret;
 	if (!object_here(e) || !object_here(s))
-		return leave(INVALID_HANDLE);
+		return driver_leave(INVALID_HANDLE);
 	e->job = s->job;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuEventQuery(void *event);
 EXPORT int cuEventQuery(void *event)
 {
-	int ret = enter_unsafe("cuEventQuery");
+	int ret = driver_enter_unsafe("cuEventQuery");
 	struct object *e = event;
 
 	if (ret)
 		return ret;
 	if (!object_here(e))
-		return leave(INVALID_HANDLE);
-	return leave(e->job <= done ? OK : NOT_READY);
+		return driver_leave(INVALID_HANDLE);
+	return driver_leave(e->job <= done ? OK : NOT_READY);
 }
 
 /* --- copies -------------------------------------------------------------- */
@@ -939,34 +931,34 @@ static uint64_t queue(uint64_t dst, uint64_t src, size_t len)
 EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t len, void *stream);
 EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t len, void *stream)
 {
-	int ret = enter("cuMemcpyAsync", true);
+	int ret = driver_enter("cuMemcpyAsync", true);
 	struct object *s = stream;
 	uint64_t number;
 
 	if (ret)
 		return ret;
 	if (!object_here(s))
-		return leave(INVALID_HANDLE);
+		return driver_leave(INVALID_HANDLE);
 	number = queue(dst, src, len);
 	if (!number)
-		return leave(INVALID_VALUE);
+		return driver_leave(INVALID_VALUE);
 	s->job = number;
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 static int copy_now(const char *call, uint64_t dst, uint64_t src, size_t len)
 {
-	int ret = enter(call, false);
+	int ret = driver_enter(call, false);
 	uint64_t number;
 
 	if (ret)
 		return ret;
 	number = queue(dst, src, len);
 	if (!number)
-		return leave(INVALID_VALUE);
+		return driver_leave(INVALID_VALUE);
 	while (done < number)
 		pthread_cond_wait(&cond, &lock);
-	return leave(OK);
+	return driver_leave(OK);
 }
 
 EXPORT int cuMemcpyHtoD_v2(uint64_t dst, const void *src, size_t len);
@@ -1020,7 +1012,7 @@ EXPORT void *stand_in_bytes(uint64_t addr, size_t len)
 	void *bytes;
 
 	pthread_mutex_lock(&lock);
-	bytes = memory_at(addr) ? memory_bytes(addr, len) : NULL;
+	bytes = driver_memory_at(addr) ? memory_bytes(addr, len) : NULL;
 	pthread_mutex_unlock(&lock);
 	return bytes;
 }
@@ -1028,12 +1020,14 @@ EXPORT void *stand_in_bytes(uint64_t addr, size_t len)
 EXPORT void *stand_in_alias(uint64_t addr, size_t len);
 EXPORT void *stand_in_alias(uint64_t addr, size_t len)
 {
+	const struct context *context;
 	struct memory *m;
 	void *bytes = NULL;
 
 	pthread_mutex_lock(&lock);
-	m = memory_at(addr);
-	if (m && (m->sync_calls || m->context->flags & CTX_SYNC_MEMOPS))
+	m = driver_memory_at(addr);
+	context = m && m->context ? m->context : m ? &primary[m->device] : NULL;
+	if (m && (m->sync_calls || context->flags & CTX_SYNC_MEMOPS))
 		bytes = memory_bytes(addr, len);
 	pthread_mutex_unlock(&lock);
 	return bytes;
@@ -1078,7 +1072,8 @@ EXPORT unsigned int stand_in_left(void)
 	unsigned int n;
 
 	pthread_mutex_lock(&lock);
-	n = nobjects + npins + depth + nprimary + nopened;
+	n = nobjects + npins + depth + nprimary + nopened +
+	    driver_mapped_left();
 	pthread_mutex_unlock(&lock);
 	return n;
 }

@@ -13,9 +13,10 @@
  * stand-in refuses a call in the wrong context, a stream or event of another
  * context, and memory that does not exist.
  *
- * Another process can open GPU memory with a handle of CUDA IPC. The environment
- * variable CUDA_STAND_IN_NO_IPC refuses that: with the value "export", at the
- * process that has the memory, with "open" at the process that opens it.
+ * Another process can open GPU memory with a handle of CUDA IPC, and mapped
+ * memory with file descriptors. The environment variable CUDA_STAND_IN_NO_IPC
+ * refuses that: with the value "export", at the process that has the memory,
+ * with "open" at the process that opens it.
  */
 
 #include <stdbool.h>
@@ -49,15 +50,24 @@ struct cuda_stand_in {
 	 * the capture. */
 	int (*capture)(int on);
 	/* If `on` is 1, holds back all queued copies until it is called with
-	 * 0. If `on` is 2, no call of cuIpcCloseMemHandle returns until then. */
+	 * 0. If `on` is 2, no call of cuIpcCloseMemHandle returns until then,
+	 * nor does a call of cuMemUnmap for chunks of another process. */
 	void (*hold)(int on);
 	/* Returns the sum of all streams, events, pinned ranges, retained
-	 * primary contexts, opened handles of other processes and contexts on
-	 * the calling thread's stack. The sum is 0 if the library has released
+	 * primary contexts, opened handles and chunks of other processes,
+	 * retained handles, reserved ranges and contexts on the calling
+	 * thread's stack. The sum is 0 if the library has released
 	 * all of them. */
 	unsigned int (*left)(void);
 	/* Returns the number of copies done so far. */
 	unsigned int (*copies)(void);
+	/* Creates memory of n chunks, each of `size` bytes (a multiple of
+	 * 64 KiB), which cuMemMap maps to adjacent addresses. It lies in the
+	 * primary context of the device, which stays active. Other processes
+	 * can open the chunks if `shared` is 1. Returns the address, or 0. */
+	uint64_t (*map)(int device, unsigned int n, size_t size, int shared);
+	/* Unmaps and frees memory of `map`. */
+	void (*unmap)(uint64_t addr);
 };
 
 /* Loads the stand-in from the test folder (build/test) next to the folder of

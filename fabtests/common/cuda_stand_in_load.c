@@ -28,6 +28,8 @@ static const struct stand_in_call stand_in_calls[] = {
 	{ "stand_in_hold", offsetof(struct cuda_stand_in, hold) },
 	{ "stand_in_left", offsetof(struct cuda_stand_in, left) },
 	{ "stand_in_copies", offsetof(struct cuda_stand_in, copies) },
+	{ "stand_in_map", offsetof(struct cuda_stand_in, map) },
+	{ "stand_in_unmap", offsetof(struct cuda_stand_in, unmap) },
 };
 
 static const struct stand_in_call cufile_calls[] = {
