@@ -32,6 +32,7 @@
 
 _Static_assert(sizeof(struct tei_cuda_ipc) == TEI_LOCAL_GPU_DATA,
 	       "a handle fits");
+_Static_assert(TEI_CUDA_CHUNKS == TEI_LOCAL_GPU_FILES, "each chunk has a file");
 
 /* A buffer of a local process. */
 struct ipc_map {
@@ -89,10 +90,27 @@ static const char *ipc_off(struct engine *e)
 	return NULL;
 }
 
+/* Publishes memory with its handle and its chunks. */
+static int ipc_publish(struct engine *e, const struct engine_region *r,
+		       const struct tei_cuda_ipc *data,
+		       const struct tei_cuda_chunks *chunks)
+{
+	struct tei_local_gpu_file files[TEI_LOCAL_GPU_FILES];
+	uint32_t i;
+
+	for (i = 0; i < chunks->n; i++) {
+		files[i].fd = chunks->list[i].fd;
+		files[i].number = chunks->list[i].size;
+	}
+	return tei_local_gpu_add(e->local, r->addr, r->length, data, files,
+				 chunks->n);
+}
+
 static int ipc_export(struct engine *e, const struct engine_region *r,
 		      struct tei_err *err)
 {
 	const char *why = ipc_off(e);
+	struct tei_cuda_chunks chunks;
 	struct tei_cuda_ipc data;
 	int ret;
 
@@ -101,12 +119,15 @@ static int ipc_export(struct engine *e, const struct engine_region *r,
 		snprintf(err->text, sizeof(err->text), "%s", why);
 		return TEI_ERR_UNSUPPORTED;
 	}
-	ret = tei_gpu_mem_export(ipc_gpu(e), r->addr, r->length, &data, err);
+	ret = tei_gpu_mem_export(ipc_gpu(e), r->addr, r->length, &data,
+				 &chunks, err);
 	if (ret)
 		return ret;
-	ret = tei_local_gpu_add(e->local, r->addr, r->length, &data);
-	if (ret)
+	ret = ipc_publish(e, r, &data, &chunks);
+	if (ret) {
 		snprintf(err->text, sizeof(err->text), "%s", tei_err_name(ret));
+		tei_cuda_chunks_close(&chunks);
+	}
 	return ret;
 }
 
@@ -313,6 +334,32 @@ static void ipc_log(struct engine *e, segment_id_t id, uint64_t addr,
 	tei_meta_desc_unref(desc);
 }
 
+/* Maps a buffer of the process. *addr gets its address. */
+static int ipc_map_open(struct engine_ipc *ipc,
+			const struct tei_local_gpu *what, uint64_t near,
+			uint64_t *addr, struct tei_err *err)
+	TEI_REQUIRES(ipc->lock)
+{
+	struct tei_local_gpu_file files[TEI_LOCAL_GPU_FILES];
+	struct tei_cuda_chunks chunks;
+	uint32_t i;
+	int ret;
+
+	ret = tei_local_gpu_files(ipc->process->peer, what, files, err);
+	if (ret)
+		return ret;
+	chunks.n = what->files;
+	for (i = 0; i < chunks.n; i++) {
+		chunks.list[i].fd = files[i].fd;
+		chunks.list[i].size = files[i].number;
+	}
+	ret = tei_gpu_peer_open(ipc_gpu(ipc->engine),
+				(const struct tei_cuda_ipc *)what->data,
+				&chunks, what->len, near, addr, err);
+	tei_cuda_chunks_close(&chunks);
+	return ret;
+}
+
 /* Maps a buffer of the process and adds it to the table. If the driver cannot
  * map it, adds it without an address, so that it is not tried again soon. Logs
  * no failure if "again" is true. Returns NULL if memory is short, or if a copy
@@ -340,9 +387,7 @@ static struct ipc_map *ipc_map_add(struct engine_ipc *ipc, segment_id_t id,
 		free(m);
 		return NULL;
 	}
-	ret = tei_gpu_peer_open(ipc_gpu(e),
-				(const struct tei_cuda_ipc *)what->data,
-				what->len, near, &m->addr, &err);
+	ret = ipc_map_open(ipc, what, near, &m->addr, &err);
 	if (ret) {
 		m->addr = 0;
 		m->why = strdup(err.text);

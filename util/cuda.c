@@ -11,12 +11,10 @@
 #include <unistd.h>
 
 #include "util/clock.h"
-
-#define CUDA_LIBRARY	"libcuda.so.1"
+#include "util/cuda_int.h"
 
 /* Constants of the driver's binary interface. */
 enum {
-	CUDA_OK = 0,
 	CUDA_OUT_OF_MEMORY = 2,
 	CUDA_NOT_INITIALIZED = 3,
 	CUDA_DEINITIALIZED = 4,
@@ -51,50 +49,7 @@ enum { CUDA_RANGE_DMABUF = 1 };
 #define CUDA_CAPTURE_RELAXED		2
 #define CUDA_EVENT_NO_TIMING		2u
 #define CUDA_PIN_PORTABLE		1u
-#define CUDA_IPC_PEER_ACCESS		1u
 #define CUDA_CTX_SYNC_MEMOPS		0x80u
-
-/* Pointers to the functions of the driver library. In their types, uint64_t
- * stands for CUdeviceptr and void * for a handle. */
-struct tei_cuda {
-	void *library;
-	int (*name)(int, const char **);
-	int (*pointer)(unsigned int, const int *, void **, uint64_t);
-	int (*device)(int *, int);
-	int (*primary_state)(int, unsigned int *, int *);
-	int (*primary_retain)(void **, int);
-	int (*primary_release)(int);
-	int (*push)(void *);
-	int (*pop)(void **);
-	int (*alloc)(uint64_t *, size_t);
-	int (*free)(uint64_t);
-	int (*set)(uint64_t, unsigned char, size_t);
-	int (*wait)(void);
-	int (*pin)(void *, size_t, unsigned int);
-	int (*unpin)(void *);
-	int (*copy)(uint64_t, uint64_t, size_t, void *);
-	int (*stream_create)(void **, unsigned int);
-	int (*stream_destroy)(void *);
-	int (*stream_query)(void *);
-	int (*event_create)(void **, unsigned int);
-	int (*event_destroy)(void *);
-	int (*event_record)(void *, void *);
-	int (*event_query)(void *);
-	int (*capture_mode)(int *);
-
-	/* functions that are newer than CUDA 11.0, and functions that are used
-	 * only for memory of other processes; NULL if the library does not have
-	 * them */
-	int (*range_handle)(void *, uint64_t, size_t, int, unsigned long long);
-	int (*pointer_set)(const void *, int, uint64_t);
-	int (*flags)(unsigned int *);
-	int (*flags_set)(unsigned int);
-	int (*device_count)(int *);
-	int (*device_uuid)(void *, int);
-	int (*ipc_get)(struct tei_cuda_handle *, uint64_t);
-	int (*ipc_open)(uint64_t *, struct tei_cuda_handle, unsigned int);
-	int (*ipc_close)(uint64_t);
-};
 
 /* Names of the functions in the library, as a program that was compiled for
  * CUDA 11 or later links to them. */
@@ -145,9 +100,25 @@ static const struct {
 	{ "cuIpcGetMemHandle", offsetof(struct tei_cuda, ipc_get) },
 	{ "cuIpcOpenMemHandle_v2", offsetof(struct tei_cuda, ipc_open) },
 	{ "cuIpcCloseMemHandle", offsetof(struct tei_cuda, ipc_close) },
+	{ "cuCtxGetDevice", offsetof(struct tei_cuda, chunks.current) },
+	{ "cuMemGetAddressRange_v2", offsetof(struct tei_cuda, chunks.range) },
+	{ "cuMemRetainAllocationHandle",
+	  offsetof(struct tei_cuda, chunks.retain) },
+	{ "cuMemRelease", offsetof(struct tei_cuda, chunks.release) },
+	{ "cuMemGetAllocationPropertiesFromHandle",
+	  offsetof(struct tei_cuda, chunks.properties) },
+	{ "cuMemExportToShareableHandle",
+	  offsetof(struct tei_cuda, chunks.give) },
+	{ "cuMemImportFromShareableHandle",
+	  offsetof(struct tei_cuda, chunks.take) },
+	{ "cuMemAddressReserve", offsetof(struct tei_cuda, chunks.reserve) },
+	{ "cuMemAddressFree", offsetof(struct tei_cuda, chunks.unreserve) },
+	{ "cuMemMap", offsetof(struct tei_cuda, chunks.map) },
+	{ "cuMemUnmap", offsetof(struct tei_cuda, chunks.unmap) },
+	{ "cuMemSetAccess", offsetof(struct tei_cuda, chunks.access) },
 };
 
-static void cuda_explain(struct tei_err *err, int code, const char *text)
+void cuda_explain(struct tei_err *err, int code, const char *text)
 {
 	memset(err, 0, sizeof(*err));
 	err->code = code;
@@ -156,15 +127,13 @@ static void cuda_explain(struct tei_err *err, int code, const char *text)
 	snprintf(err->text, sizeof(err->text), "%s", text);
 }
 
-/* Returns 0 if result is 0. Otherwise fills err with the error `result` of the
- * driver call `call`, and returns err's code. */
-static int cuda_check(const struct tei_cuda *cuda, int result, const char *call,
-		      struct tei_err *err)
+int cuda_check(const struct tei_cuda *cuda, int result, const char *call,
+	       struct tei_err *err)
 {
 	const char *name = NULL;
 	char text[TEI_ERR_TEXT];
 
-	if (result == CUDA_OK)
+	if (!result)
 		return 0;
 	if (cuda->name(result, &name) || !name)
 		name = "unknown error";
@@ -435,150 +404,6 @@ int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 	if (result == CUDA_NOT_SUPPORTED && cuda->flags && cuda->flags_set)
 		return cuda_sync_context(cuda, err);
 	return cuda_check(cuda, result, "cuPointerSetAttribute", err);
-}
-
-/* --- memory of other processes -------------------------------------------- */
-
-static bool cuda_ipc_missing(const struct tei_cuda *cuda, struct tei_err *err)
-{
-	bool missing = !cuda->device_count || !cuda->device_uuid ||
-		       !cuda->ipc_get || !cuda->ipc_open || !cuda->ipc_close;
-
-	if (missing)
-		cuda_explain(err, TEI_ERR_UNSUPPORTED,
-			     CUDA_LIBRARY " lacks a function of CUDA IPC");
-	return missing;
-}
-
-/* Gets the range of the allocation that contains addr, and its GPU. */
-static int cuda_allocation(struct tei_cuda *cuda, uint64_t addr,
-			   uint64_t *start, uint64_t *size, int *device,
-			   struct tei_err *err)
-{
-	static const int what[] = { CUDA_POINTER_RANGE_START,
-				    CUDA_POINTER_RANGE_SIZE,
-				    CUDA_POINTER_DEVICE_ORDINAL };
-	void *data[] = { start, size, device };
-
-	*start = *size = 0;
-	return cuda_check(cuda, cuda->pointer(3, what, data, addr),
-			  "cuPointerGetAttributes", err);
-}
-
-/* Checks that [addr, addr + len) lies within the allocation. */
-static int cuda_allocation_holds(uint64_t start, uint64_t size, uint64_t addr,
-				 uint64_t len, struct tei_err *err)
-{
-	if (addr >= start && addr - start <= size &&
-	    len <= size - (addr - start))
-		return 0;
-	cuda_explain(err, TEI_ERR_INVALID,
-		     "the range is not within one allocation");
-	return err->code;
-}
-
-int tei_cuda_ipc_export(struct tei_cuda *cuda, uint64_t addr, uint64_t len,
-			struct tei_cuda_ipc *out, struct tei_err *err)
-{
-	uint64_t start, size;
-	int device, handle, ret;
-
-	if (cuda_ipc_missing(cuda, err))
-		return err->code;
-	memset(out, 0, sizeof(*out));
-	ret = cuda_allocation(cuda, addr, &start, &size, &device, err);
-	if (!ret)
-		ret = cuda_allocation_holds(start, size, addr, len, err);
-	if (!ret)
-		ret = cuda_check(cuda, cuda->device(&handle, device),
-				 "cuDeviceGet", err);
-	if (!ret)
-		ret = cuda_check(cuda, cuda->device_uuid(out->uuid, handle),
-				 "cuDeviceGetUuid", err);
-	if (!ret)
-		ret = cuda_check(cuda, cuda->ipc_get(&out->handle, start),
-				 "cuIpcGetMemHandle", err);
-	out->offset = addr - start;
-	return ret;
-}
-
-int tei_cuda_ipc_open(struct tei_cuda *cuda, const struct tei_cuda_ipc *from,
-		      uint64_t len, uint64_t *opened, struct tei_err *err)
-{
-	uint64_t start, size;
-	int device, ret;
-
-	if (cuda_ipc_missing(cuda, err))
-		return err->code;
-	ret = cuda_check(cuda,
-			 cuda->ipc_open(opened, from->handle,
-					CUDA_IPC_PEER_ACCESS),
-			 "cuIpcOpenMemHandle", err);
-	if (ret)
-		return ret;
-	ret = cuda_allocation(cuda, *opened, &start, &size, &device, err);
-	if (!ret && from->offset > UINT64_MAX - *opened)
-		ret = cuda_allocation_holds(0, 0, 1, 1, err);
-	if (!ret)
-		ret = cuda_allocation_holds(start, size, *opened + from->offset,
-					    len, err);
-	if (ret)
-		cuda->ipc_close(*opened);
-	return ret;
-}
-
-void tei_cuda_ipc_close(struct tei_cuda *cuda, uint64_t opened)
-{
-	cuda->ipc_close(opened);
-}
-
-int tei_cuda_retain(struct tei_cuda *cuda, const struct tei_cuda_ipc *of,
-		    int *device, void **context, struct tei_err *err)
-{
-	unsigned char uuid[sizeof(of->uuid)];
-	int n = 0, i, handle;
-
-	if (cuda_ipc_missing(cuda, err))
-		return err->code;
-	if (cuda->device_count(&n))
-		n = 0;
-	for (i = 0; i < n; i++) {
-		if (cuda->device(&handle, i) ||
-		    cuda->device_uuid(uuid, handle) ||
-		    memcmp(uuid, of->uuid, sizeof(uuid)))
-			continue;
-		if (cuda_check(cuda, cuda->primary_retain(context, handle),
-			       "cuDevicePrimaryCtxRetain", err))
-			return err->code;
-		*device = handle;
-		return 0;
-	}
-	cuda_explain(err, TEI_ERR_NO_DEVICE,
-		     "this process does not see the GPU of the memory");
-	return err->code;
-}
-
-int tei_cuda_retain_at(struct tei_cuda *cuda, uint64_t addr, int *device,
-		       void **context, struct tei_err *err)
-{
-	uint64_t start, size;
-	int ordinal, handle, ret;
-
-	ret = cuda_allocation(cuda, addr, &start, &size, &ordinal, err);
-	if (!ret)
-		ret = cuda_check(cuda, cuda->device(&handle, ordinal),
-				 "cuDeviceGet", err);
-	if (!ret)
-		ret = cuda_check(cuda, cuda->primary_retain(context, handle),
-				 "cuDevicePrimaryCtxRetain", err);
-	if (!ret)
-		*device = handle;
-	return ret;
-}
-
-void tei_cuda_release(struct tei_cuda *cuda, int device)
-{
-	cuda->primary_release(device);
 }
 
 /* --- contexts, streams, events ------------------------------------------- */

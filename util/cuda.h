@@ -90,34 +90,83 @@ int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 			struct tei_err *err);
 
-/* Memory for other processes of this host (CUDA IPC). The struct is passed to
- * them as it is. */
+/* Memory for other processes of this host. The driver exports memory from
+ * cuMemAlloc with a handle (CUDA IPC). Memory from cuMemMap consists of chunks,
+ * and the driver exports each chunk with a file descriptor. */
+enum tei_cuda_ipc_kind {
+	TEI_CUDA_IPC_ALLOC = 1, /* memory from cuMemAlloc */
+	TEI_CUDA_IPC_CHUNKS,	/* memory from cuMemMap */
+};
+
 struct tei_cuda_handle {
 	char bytes[64];		/* CUipcMemHandle of the allocation */
 };
+
+/* This struct is passed to the other processes as it is. */
 struct tei_cuda_ipc {
-	struct tei_cuda_handle handle;
+	struct tei_cuda_handle handle; /* 0 if kind is TEI_CUDA_IPC_CHUNKS */
 	unsigned char uuid[16]; /* UUID of the GPU */
-	uint64_t offset;	/* start of the range in the allocation, bytes */
+	uint64_t offset;	/* start of the range in the allocation, or in
+				 * the first chunk, bytes */
+	uint32_t kind;		/* a value of enum tei_cuda_ipc_kind */
+	uint32_t zero;
+};
+
+/* Physical memory from cuMemCreate, all of which is mapped. */
+struct tei_cuda_chunk {
+	uint64_t size;		/* bytes */
+	int fd;			/* file descriptor that stands for the chunk */
+};
+
+#define TEI_CUDA_CHUNKS 256u	/* maximum number of chunks of a range */
+
+/* The chunks that contain a range, in the order of their addresses, without gaps
+ * between them. */
+struct tei_cuda_chunks {
+	uint32_t n;		/* 0 if the memory has no chunks */
+	struct tei_cuda_chunk list[TEI_CUDA_CHUNKS];
+};
+
+/* Closes the file descriptors, and sets n to 0. */
+void tei_cuda_chunks_close(struct tei_cuda_chunks *chunks);
+
+/*
+ * Needs a pushed context. Gets what other processes need to open the memory
+ * [addr, addr + len). The caller closes the file descriptors of *chunks when no
+ * other process is to open the memory any longer; the driver may keep the memory
+ * until then. Returns TEI_ERR_INVALID if the range is neither within one
+ * allocation nor in chunks of one GPU, TEI_ERR_TOO_MANY if there are too many
+ * chunks, or more than half of the file descriptors that the process may have
+ * would be in use, TEI_ERR_UNSUPPORTED if the library lacks a function or the
+ * program has created a chunk that cannot be exported, or the error of the
+ * driver, which refuses memory pools.
+ */
+int tei_cuda_ipc_export(struct tei_cuda *cuda, uint64_t addr, uint64_t len,
+			struct tei_cuda_ipc *out,
+			struct tei_cuda_chunks *chunks, struct tei_err *err);
+
+/* Memory of another process that is mapped in this process. */
+struct tei_cuda_opened {
+	uint64_t addr;
+	uint64_t size;		/* size of all chunks, bytes; 0 if the memory is
+				 * from cuMemAlloc */
 };
 
 /*
- * Needs a pushed context. Gets a handle with which other processes open the
- * memory [addr, addr + len). Returns TEI_ERR_INVALID if the range is not within
- * one allocation, TEI_ERR_UNSUPPORTED if the library has no CUDA IPC, or the
- * error of the driver, which refuses memory from cuMemMap and memory pools.
- */
-int tei_cuda_ipc_export(struct tei_cuda *cuda, uint64_t addr, uint64_t len,
-			struct tei_cuda_ipc *out, struct tei_err *err);
-/*
- * Needs a pushed context. Maps the allocation of another process. *opened gets
- * its address; the range of len bytes begins from->offset bytes after it.
- * Returns TEI_ERR_INVALID if the allocation does not contain the range. The
- * caller unmaps the memory with tei_cuda_ipc_close in the same context.
+ * Needs a pushed context. Maps the allocation, or the chunks, of another process.
+ * The range of len bytes begins from->offset bytes after out->addr. The file
+ * descriptors of the chunks may be closed afterwards. Chunks are accessible for
+ * the GPU of the context, and for all other GPUs that the driver permits.
+ * Returns TEI_ERR_INVALID if the memory does not contain the range. The caller
+ * unmaps the memory with tei_cuda_ipc_close.
  */
 int tei_cuda_ipc_open(struct tei_cuda *cuda, const struct tei_cuda_ipc *from,
-		      uint64_t len, uint64_t *opened, struct tei_err *err);
-void tei_cuda_ipc_close(struct tei_cuda *cuda, uint64_t opened);
+		      const struct tei_cuda_chunks *chunks, uint64_t len,
+		      struct tei_cuda_opened *out, struct tei_err *err);
+/* Needs the context of tei_cuda_ipc_open, unless the memory consists of
+ * chunks. */
+void tei_cuda_ipc_close(struct tei_cuda *cuda,
+			const struct tei_cuda_opened *opened);
 /*
  * Retains the primary context of the GPU that holds the memory. Returns
  * TEI_ERR_NO_DEVICE if this process does not see this GPU. tei_cuda_retain_at

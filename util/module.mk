@@ -3,6 +3,7 @@ SRCS += \
 	util/atomic.c \
 	util/channel.c \
 	util/cuda.c \
+	util/cuda_ipc.c \
 	util/err.c \
 	util/heap.c \
 	util/hint.c \

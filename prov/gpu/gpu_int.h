@@ -76,8 +76,8 @@ struct gpu_mem {
 	uint32_t opens;			/* if peer: number of calls of
 					 * tei_gpu_peer_open that have returned
 					 * this memory and were not undone */
-	uint64_t opened;		/* if peer: address of its allocation in
-					 * this process */
+	struct tei_cuda_opened opened;	/* if peer: its allocation, or its
+					 * chunks, in this process */
 	int retained;			/* if peer: GPU whose primary context is
 					 * retained */
 };

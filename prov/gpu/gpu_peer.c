@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU memory of other processes of this host (CUDA IPC). An owner exports a
- * handle; another process maps the allocation with it.
+ * GPU memory of other processes of this host. An owner exports a handle (CUDA
+ * IPC) or, for memory from cuMemMap, file descriptors; another process maps the
+ * memory with them.
  *
  * NVIDIA calls the behaviour undefined if the owner frees an allocation that
  * another process has mapped. This module does not rely on any behaviour: no copy
@@ -32,23 +33,28 @@ static struct gpu_context *peer_context_near(struct tei_gpu *ctx, uint64_t addr,
 
 static int peer_export(struct tei_gpu *ctx, const struct gpu_context *c,
 		       uint64_t addr, uint64_t len, struct tei_cuda_ipc *out,
-		       struct tei_err *err) TEI_REQUIRES(ctx->admin)
+		       struct tei_cuda_chunks *chunks, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
 {
 	int ret = tei_cuda_push(ctx->cuda, c->handle, err);
 
 	if (ret)
 		return ret;
-	ret = tei_cuda_ipc_export(ctx->cuda, addr, len, out, err);
+	ret = tei_cuda_ipc_export(ctx->cuda, addr, len, out, chunks, err);
 	/* a peer may read the memory right after a call of the driver that has
 	 * written it; memory that cannot be exported is left as it is */
-	if (!ret)
+	if (!ret) {
 		ret = tei_cuda_sync_calls(ctx->cuda, addr, err);
+		if (ret)
+			tei_cuda_chunks_close(chunks);
+	}
 	tei_cuda_pop(ctx->cuda);
 	return ret;
 }
 
 int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
-		       struct tei_cuda_ipc *out, struct tei_err *err)
+		       struct tei_cuda_ipc *out,
+		       struct tei_cuda_chunks *chunks, struct tei_err *err)
 {
 	const struct gpu_context *c;
 	int ret = TEI_ERR_NOT_REGISTERED;
@@ -56,7 +62,8 @@ int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
 	tei_mutex_lock(&ctx->admin);
 	c = peer_context_near(ctx, (uintptr_t)addr, len);
 	if (c)
-		ret = peer_export(ctx, c, (uintptr_t)addr, len, out, err);
+		ret = peer_export(ctx, c, (uintptr_t)addr, len, out, chunks,
+				  err);
 	else
 		gpu_refuse(err, ret, "no registered GPU memory at this address");
 	tei_mutex_unlock(&ctx->admin);
@@ -108,18 +115,19 @@ bool gpu_peer_shared(struct tei_gpu *ctx, uint64_t addr)
 /* Maps the memory and adds it to the table. If the table has it already, sets
  * *same to that element, which the caller uses instead of m. */
 static int peer_map(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
-		    uint64_t len, struct gpu_mem *m, struct gpu_mem **same,
+		    const struct tei_cuda_chunks *chunks, uint64_t len,
+		    struct gpu_mem *m, struct gpu_mem **same,
 		    struct tei_err *err) TEI_REQUIRES(ctx->admin)
 {
 	int ret = tei_cuda_push(ctx->cuda, m->context->handle, err);
 
 	if (ret)
 		return ret;
-	ret = tei_cuda_ipc_open(ctx->cuda, from, len, &m->opened, err);
+	ret = tei_cuda_ipc_open(ctx->cuda, from, chunks, len, &m->opened, err);
 	tei_cuda_pop(ctx->cuda);
 	if (ret)
 		return ret;
-	m->range.base = m->opened + from->offset;
+	m->range.base = m->opened.addr + from->offset;
 	m->range.end = m->range.base + len;
 	tei_mutex_lock(&ctx->lock);
 	*same = peer_same(ctx, m);
@@ -129,7 +137,7 @@ static int peer_map(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 		ret = gpu_mem_insert(ctx, m, err);
 	tei_mutex_unlock(&ctx->lock);
 	/* the driver counts the opened handles, so the memory stays mapped for
-	 * the element of the table */
+	 * the element of the table; chunks get other addresses each time */
 	if (ret || *same)
 		gpu_peer_unmap(ctx, m);
 	return ret;
@@ -148,15 +156,15 @@ static void peer_undo(struct tei_gpu *ctx, struct gpu_mem *m)
 
 /* Stores in *out the element of the table: m, or an earlier one. */
 static int peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
-		     uint64_t len, uint64_t near, struct gpu_mem *m,
-		     struct gpu_mem **out, struct tei_err *err)
-	TEI_REQUIRES(ctx->admin)
+		     const struct tei_cuda_chunks *chunks, uint64_t len,
+		     uint64_t near, struct gpu_mem *m, struct gpu_mem **out,
+		     struct tei_err *err) TEI_REQUIRES(ctx->admin)
 {
 	struct gpu_mem *same = NULL;
 	int ret = peer_context(ctx, from, near, m, err);
 
 	if (!ret)
-		ret = peer_map(ctx, from, len, m, &same, err);
+		ret = peer_map(ctx, from, chunks, len, m, &same, err);
 	if (ret || same)
 		peer_undo(ctx, m);
 	if (!ret)
@@ -167,14 +175,15 @@ static int peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 /* Does what peer_open does. If the GPU of the memory at "near" cannot map the
  * memory, the memory's own GPU may be able to. */
 static int peer_open_any(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
-			 uint64_t len, uint64_t near, struct gpu_mem *m,
-			 struct gpu_mem **out, struct tei_err *err)
-	TEI_REQUIRES(ctx->admin)
+			 const struct tei_cuda_chunks *chunks, uint64_t len,
+			 uint64_t near, struct gpu_mem *m, struct gpu_mem **out,
+			 struct tei_err *err) TEI_REQUIRES(ctx->admin)
 {
 	struct tei_err second;
-	int ret = peer_open(ctx, from, len, near, m, out, err);
+	int ret = peer_open(ctx, from, chunks, len, near, m, out, err);
 
-	if (ret && near && !peer_open(ctx, from, len, 0, m, out, &second))
+	if (ret && near &&
+	    !peer_open(ctx, from, chunks, len, 0, m, out, &second))
 		return 0;
 	return ret;
 }
@@ -194,8 +203,8 @@ static int peer_staff(struct tei_gpu *ctx, struct tei_err *err)
 }
 
 int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
-		      uint64_t len, uint64_t near, uint64_t *addr,
-		      struct tei_err *err)
+		      const struct tei_cuda_chunks *chunks, uint64_t len,
+		      uint64_t near, uint64_t *addr, struct tei_err *err)
 {
 	struct gpu_mem *m = calloc(1, sizeof(*m)), *got = NULL;
 	int ret;
@@ -210,7 +219,7 @@ int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 	tei_mutex_lock(&ctx->admin);
 	ret = peer_staff(ctx, err);
 	if (!ret)
-		ret = peer_open_any(ctx, from, len, near, m, &got, err);
+		ret = peer_open_any(ctx, from, chunks, len, near, m, &got, err);
 	if (!ret)
 		*addr = got->range.base;
 	tei_mutex_unlock(&ctx->admin);
@@ -222,12 +231,14 @@ int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 void gpu_peer_unmap(struct tei_gpu *ctx, const struct gpu_mem *m)
 {
 	struct tei_err err;
+	bool pushed = !tei_cuda_push(ctx->cuda, m->context->handle, &err);
 
-	/* if the context no longer exists, the memory is already unmapped */
-	if (tei_cuda_push(ctx->cuda, m->context->handle, &err))
-		return;
-	tei_cuda_ipc_close(ctx->cuda, m->opened);
-	tei_cuda_pop(ctx->cuda);
+	/* if the context no longer exists, the driver has unmapped an
+	 * allocation; chunks do not belong to a context */
+	if (pushed || m->opened.size)
+		tei_cuda_ipc_close(ctx->cuda, &m->opened);
+	if (pushed)
+		tei_cuda_pop(ctx->cuda);
 }
 
 void gpu_peer_release(struct tei_gpu *ctx, const struct gpu_mem *m)

@@ -72,7 +72,8 @@ int gpu_test_copy(struct tei_gpu *ctx, uint64_t dst, uint64_t src,
 		  uint64_t len);
 
 /* Runs the second process of the tests, which owns GPU memory and communicates
- * through the socket fd. Returns the exit code. */
-int gpu_test_owner(int fd);
+ * through the socket fd. The memory consists of that number of chunks; 0: it is
+ * from cuMemAlloc. Returns the exit code. */
+int gpu_test_owner(int fd, unsigned int chunks);
 
 #endif /* TEI_PROV_GPU_TEST_H */

@@ -129,7 +129,8 @@ int main(int argc, char **argv)
 		{ NULL, NULL },
 	};
 
-	if (argc == 3 && !strcmp(argv[1], "--owner"))
-		return gpu_test_owner(atoi(argv[2]));
+	if (argc == 4 && !strcmp(argv[1], "--owner"))
+		return gpu_test_owner(atoi(argv[2]),
+				      (unsigned int)atoi(argv[3]));
 	return tei_test_run(argc, argv, suites);
 }

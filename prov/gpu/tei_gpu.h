@@ -28,6 +28,7 @@
 #include "util/err.h"
 #include "util/list.h"
 
+struct tei_cuda_chunks;
 struct tei_cuda_ipc;
 struct tei_gpu;				/* the context of this module; each
 					 * engine has one */
@@ -123,30 +124,35 @@ int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns);
 
 /*
- * Gets a handle with which other processes of this host open the registered GPU
- * memory. Then sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the memory, so that the
- * driver's synchronous calls on it, such as cuMemcpyDtoD, complete before they
+ * Gets a handle, and file descriptors that the caller closes, with which other
+ * processes of this host open the registered GPU memory. Then makes the driver's
+ * synchronous calls on the memory, such as cuMemcpyDtoD, complete before they
  * return: a process that is notified after such a call may read the memory at
- * once. The attribute stays set. Returns 0, or an error of tei_cuda_ipc_export,
- * without setting the attribute, or of tei_cuda_sync_calls.
+ * once. This sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the memory or, if the
+ * driver refuses that, CU_CTX_SYNC_MEMOPS of its context, and is not undone.
+ * Returns 0, or an error of tei_cuda_ipc_export, without setting the attribute,
+ * or of tei_cuda_sync_calls. If it fails, no file descriptor is left open.
  */
 int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
-		       struct tei_cuda_ipc *out, struct tei_err *err);
+		       struct tei_cuda_ipc *out,
+		       struct tei_cuda_chunks *chunks, struct tei_err *err);
 
 /*
- * Maps len bytes of GPU memory that another process has exported. *addr gets
+ * Maps len bytes of GPU memory that another process has exported. The caller
+ * may close the file descriptors of the chunks afterwards. *addr gets
  * their address in this process, which operations may use as source or
  * destination, and which is unmapped by tei_gpu_mem_remove or tei_gpu_fini. The
  * memory is mapped in the primary context of the GPU that has the registered
  * memory at "near". If there is none, or if this fails, it is mapped in the primary
- * context of its own GPU. The context stays retained until then. A range that is
- * mapped already gets the same address, and each call needs a tei_gpu_mem_remove;
- * only the last of these waits for copies. Returns 0 or an error of tei_cuda_ipc_open or
+ * context of its own GPU. The context stays retained until then. A range of
+ * an allocation that is mapped already gets the same address, and each call needs a
+ * tei_gpu_mem_remove; only the last of these waits for copies. Chunks get other
+ * addresses each time. Returns 0 or an error of tei_cuda_ipc_open or
  * tei_cuda_retain. May block in the driver.
  */
 int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
-		      uint64_t len, uint64_t near, uint64_t *addr,
-		      struct tei_err *err);
+		      const struct tei_cuda_chunks *chunks, uint64_t len,
+		      uint64_t near, uint64_t *addr, struct tei_err *err);
 
 enum tei_gpu_kind {
 	TEI_GPU_NOT_REGISTERED, /* the bytes are not within one

@@ -237,6 +237,7 @@ static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 	local_table_fini(&ctx->table);
 	free(ctx->memory.extents);
 	free(ctx->gpu.list);
+	free(ctx->gpu.files);
 	free(ctx->threads);
 	free(ctx);
 }
@@ -252,6 +253,7 @@ void tei_local_fini(struct tei_local *ctx)
 	local_pool_join(ctx);
 	local_memory_fini(ctx, ctx_withdraw(ctx));
 	local_watch_fini(&ctx->watch);
+	local_gpu_close(ctx);
 	if (ctx->shared) {
 		local_shared_table_unmap(ctx->shared);
 		close(ctx->shared_fd);

@@ -18,14 +18,23 @@
  * lives on has these files open, too: the copies that were queued then end by
  * themselves, soon after the end of the process.)
  *
+ * The files of a region are published before its serial number, and closed after
+ * the serial number has become 0. A reader that finds the same serial number
+ * after it has duplicated the file descriptors has therefore got these files and
+ * no later ones with the same numbers, unless the program has closed a file that
+ * it does not own. The inode numbers are compared because of that.
+ *
  * Peers can write to the copy slots only. Any process with ptrace access can
  * overwrite the entries, so the context has a list of its own of the published
  * regions, and a reader uses an address only after a comparison.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "prov/local/local_int.h"
+#include "prov/local/local_memfd.h"
 #include "prov/local/tei_local_gpu.h"
 
 #define GPU_WORDS (TEI_LOCAL_GPU_DATA / 8)
@@ -43,6 +52,8 @@ static void gpu_publish(struct tei_local *ctx, uint32_t place,
 	for (i = 0; i < GPU_WORDS; i++)
 		atomic_store_explicit(&e->data[i], g->data[i],
 				      memory_order_release);
+	atomic_store_explicit(&e->files, (uint64_t)g->files << 32 | g->first,
+			      memory_order_release);
 	atomic_store(&e->serial, g->serial);
 	if (atomic_load(&ctx->shared->head.gpu_used) <= place)
 		atomic_store(&ctx->shared->head.gpu_used, place + 1);
@@ -61,22 +72,96 @@ static uint32_t gpu_seek(struct tei_local *ctx, uint64_t base)
 	return LOCAL_GPU;
 }
 
+/* Returns the position of the first of n free elements in a row, or
+ * LOCAL_GPU_FILES. */
+static uint32_t gpu_files_seek(const int *files, uint32_t n)
+{
+	uint32_t first, i;
+
+	for (first = 0; first + n <= LOCAL_GPU_FILES; first += i + 1) {
+		for (i = 0; i < n && !files[first + i]; i++)
+			;
+		if (i == n)
+			return first;
+	}
+	return LOCAL_GPU_FILES;
+}
+
+/* Stores the files in the table. No entry refers to their positions yet. */
+static void gpu_files_store(struct tei_local *ctx, uint32_t first,
+			    const struct tei_local_gpu_file *files, uint32_t n)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct local_gpu_file *f;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		f = &ctx->shared->gpu_files[first + i];
+		atomic_store_explicit(&f->fd, (uint64_t)files[i].fd,
+				      memory_order_release);
+		atomic_store_explicit(&f->inode, local_memfd_inode(files[i].fd),
+				      memory_order_release);
+		atomic_store_explicit(&f->number, files[i].number,
+				      memory_order_release);
+		ctx->gpu.files[first + i] = files[i].fd + 1;
+	}
+}
+
+/* Removes the files of a region from the list. Stores their file descriptors in
+ * "out" and returns their number. */
+static uint32_t gpu_files_take(struct tei_local *ctx, const struct local_gpu *g,
+			       int out[TEI_LOCAL_GPU_FILES])
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i;
+
+	for (i = 0; i < g->files; i++) {
+		out[i] = ctx->gpu.files[g->first + i] - 1;
+		ctx->gpu.files[g->first + i] = 0;
+	}
+	return g->files;
+}
+
+void local_gpu_close(struct tei_local *ctx)
+{
+	uint32_t i;
+
+	for (i = 0; ctx->gpu.files && i < LOCAL_GPU_FILES; i++)
+		if (ctx->gpu.files[i])
+			close(ctx->gpu.files[i] - 1);
+}
+
+/* Allocates the lists with the first region. */
+static bool gpu_lists(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	if (!ctx->gpu.list)
+		ctx->gpu.list = calloc(LOCAL_GPU, sizeof(*ctx->gpu.list));
+	if (!ctx->gpu.files)
+		ctx->gpu.files = calloc(LOCAL_GPU_FILES,
+					sizeof(*ctx->gpu.files));
+	return ctx->gpu.list && ctx->gpu.files;
+}
+
 static int gpu_insert(struct tei_local *ctx, uint64_t base, uint64_t len,
-		      const void *data) TEI_REQUIRES(ctx->lock)
+		      const void *data, const struct tei_local_gpu_file *files,
+		      uint32_t n) TEI_REQUIRES(ctx->lock)
 {
 	struct local_gpu *g;
-	uint32_t place;
+	uint32_t place, first;
 
 	if (ctx->stopping || ctx->gpu.closed)
 		return TEI_ERR_CONTEXT;
-	if (!ctx->gpu.list)
-		ctx->gpu.list = calloc(LOCAL_GPU, sizeof(*ctx->gpu.list));
-	if (!ctx->gpu.list)
+	if (!gpu_lists(ctx))
 		return TEI_ERR_MEMORY;
 	place = gpu_seek(ctx, 0);
-	if (place == LOCAL_GPU)
+	first = gpu_files_seek(ctx->gpu.files, n);
+	if (place == LOCAL_GPU || first == LOCAL_GPU_FILES ||
+	    n > TEI_LOCAL_GPU_FILES)
 		return TEI_ERR_TOO_MANY;
+	gpu_files_store(ctx, first, files, n);
 	g = &ctx->gpu.list[place];
+	g->first = first;
+	g->files = n;
 	g->base = base;
 	g->end = base + len;
 	g->serial = ++ctx->serial;
@@ -86,7 +171,8 @@ static int gpu_insert(struct tei_local *ctx, uint64_t base, uint64_t len,
 }
 
 int tei_local_gpu_add(struct tei_local *ctx, const void *base, uint64_t len,
-		      const void *data)
+		      const void *data, const struct tei_local_gpu_file *files,
+		      uint32_t n)
 {
 	int ret = local_guard(ctx);
 
@@ -98,7 +184,7 @@ int tei_local_gpu_add(struct tei_local *ctx, const void *base, uint64_t len,
 	 * ended */
 	local_watch_hold(ctx);
 	tei_mutex_lock(&ctx->lock);
-	ret = gpu_insert(ctx, (uintptr_t)base, len, data);
+	ret = gpu_insert(ctx, (uintptr_t)base, len, data, files, n);
 	tei_mutex_unlock(&ctx->lock);
 	return ret;
 }
@@ -106,9 +192,9 @@ int tei_local_gpu_add(struct tei_local *ctx, const void *base, uint64_t len,
 int tei_local_gpu_remove(struct tei_local *ctx, const void *base,
 			 uint64_t deadline_ns)
 {
-	int ret = local_guard(ctx);
+	int ret = local_guard(ctx), files[TEI_LOCAL_GPU_FILES];
 	struct local_gpu *g;
-	uint32_t place;
+	uint32_t place, n = 0;
 
 	if (ret)
 		return ret;
@@ -126,11 +212,15 @@ int tei_local_gpu_remove(struct tei_local *ctx, const void *base,
 		ret = TEI_ERR_BUSY;
 	tei_mutex_lock(&ctx->lock);
 	g->removing = false;
-	if (!ret)
+	if (!ret) {
+		n = gpu_files_take(ctx, g, files);
 		memset(g, 0, sizeof(*g));
-	else
+	} else {
 		gpu_publish(ctx, place, g);
+	}
 	tei_mutex_unlock(&ctx->lock);
+	while (n)
+		close(files[--n]);
 	return ret;
 }
 
@@ -162,7 +252,7 @@ bool tei_local_gpu_clear(struct tei_local *ctx, uint64_t deadline_ns)
 static bool gpu_read(struct local_gpu_entry *e, uint64_t addr, uint64_t len,
 		     struct tei_local_gpu *out)
 {
-	uint64_t end;
+	uint64_t end, files;
 	uint32_t i;
 
 	out->serial = atomic_load(&e->serial);
@@ -175,7 +265,12 @@ static bool gpu_read(struct local_gpu_entry *e, uint64_t addr, uint64_t len,
 	for (i = 0; i < GPU_WORDS; i++)
 		out->data[i] = atomic_load_explicit(&e->data[i],
 						    memory_order_acquire);
-	return atomic_load(&e->serial) == out->serial;
+	files = atomic_load_explicit(&e->files, memory_order_acquire);
+	out->first = (uint32_t)files;
+	out->files = (uint32_t)(files >> 32);
+	return atomic_load(&e->serial) == out->serial &&
+	       out->files <= TEI_LOCAL_GPU_FILES &&
+	       out->first <= LOCAL_GPU_FILES - out->files;
 }
 
 bool tei_local_gpu_find(const struct tei_local_peer *peer, uint64_t addr,
@@ -207,6 +302,56 @@ bool tei_local_gpu_valid(const struct tei_local_peer *peer, uint32_t place,
 {
 	return gpu_published(peer, place, serial) &&
 	       (local_peer_holds(peer) || !tei_local_peer_ended(peer));
+}
+
+/* Duplicates a file of the peer. Returns 0 or -errno. */
+static int gpu_file_get(const struct tei_local_peer *peer, uint32_t place,
+			struct tei_local_gpu_file *out)
+{
+	struct local_gpu_file *f = &peer->shared_table->gpu_files[place];
+	uint64_t number = atomic_load_explicit(&f->fd, memory_order_acquire);
+	int fd = number <= INT32_MAX ?
+			 local_pidfd_getfd(peer->pidfd, (int)number) :
+			 -EBADF;
+
+	if (fd < 0)
+		return fd;
+	if (local_memfd_inode(fd) !=
+	    atomic_load_explicit(&f->inode, memory_order_acquire)) {
+		close(fd);
+		return -EBADF;
+	}
+	out->fd = fd;
+	out->number = atomic_load_explicit(&f->number, memory_order_acquire);
+	return 0;
+}
+
+int tei_local_gpu_files(struct tei_local_peer *peer,
+			const struct tei_local_gpu *what,
+			struct tei_local_gpu_file *files, struct tei_err *err)
+{
+	uint32_t n;
+	int ret = 0;
+
+	for (n = 0; n < what->files && !ret; n++)
+		ret = gpu_file_get(peer, what->first + n, &files[n]);
+	if (!gpu_published(peer, what->place, what->serial))
+		local_explain(err, TEI_ERR_NOT_REGISTERED, 0,
+			      "unregistered meanwhile");
+	else if (!tei_local_peer_sound(peer))
+		local_explain(err, TEI_ERR_CONTEXT, 0,
+			      "the process has ended, or has closed its engine");
+	else if (ret)
+		local_explain(err, TEI_ERR_UNSUPPORTED, -ret,
+			      "cannot duplicate a file descriptor of process %d (pidfd_getfd): %s",
+			      peer->id.pid, strerrordesc_np(-ret));
+	else
+		return 0;
+	if (ret)
+		n--;
+	while (n)
+		close(files[--n].fd);
+	return err->code;
 }
 
 /* Arms a slot of the peer. Returns NULL if none is free. */

@@ -73,6 +73,19 @@ int local_pidfd_open(pid_t pid)
 #endif
 }
 
+int local_pidfd_getfd(int pidfd, int number)
+{
+#ifdef SYS_pidfd_getfd
+	int fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0u);
+
+	return fd < 0 ? -errno : fd;
+#else
+	(void)pidfd;
+	(void)number;
+	return -ENOSYS;
+#endif
+}
+
 bool local_pidfd_ended(int pidfd)
 {
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };

@@ -39,6 +39,9 @@ void local_host_read(struct local_host *h);
 int local_proc_start_time(pid_t pid, uint64_t *out);
 int local_pidfd_open(pid_t pid);
 bool local_pidfd_ended(int pidfd);
+/* Duplicates a file descriptor of another process, for which the kernel requires
+ * ptrace access. Returns the new one, which is close-on-exec, or -errno. */
+int local_pidfd_getfd(int pidfd, int number);
 
 /*
  * Returns the 64-bit value that identifies a process as the owner of a copy
@@ -93,12 +96,15 @@ struct local_gpu {
 	uint64_t base, end;	/* 0 if the element is free */
 	uint64_t serial;	/* number of the registration */
 	uint64_t data[TEI_LOCAL_GPU_DATA / 8];
+	uint32_t first, files;	/* range of local_gpus.files */
 	bool removing;
 };
 
 /* The published GPU memory. Guarded by the context's lock. */
 struct local_gpus {
 	struct local_gpu *list; /* array of LOCAL_GPU elements, or NULL */
+	int *files;		/* array of LOCAL_GPU_FILES file descriptors,
+				 * each plus 1, or 0; NULL if list is NULL */
 	bool closed;		/* no memory can be published any longer */
 };
 
@@ -253,6 +259,9 @@ void local_memory_init(struct tei_local *ctx) TEI_NO_TSA;
  * otherwise fail with SIGBUS.
  */
 void local_memory_fini(struct tei_local *ctx, bool drained) TEI_NO_TSA;
+
+/* Closes the files of all published GPU memory. */
+void local_gpu_close(struct tei_local *ctx) TEI_NO_TSA;
 
 /* ---- one piece --------------------------------------------------------- */
 

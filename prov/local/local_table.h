@@ -19,7 +19,7 @@
 
 #define LOCAL_MAGIC	UINT64_C(0x314b4f4f434c454d)	/* first word of a
 							 * registration table */
-#define LOCAL_VERSION	6u
+#define LOCAL_VERSION	7u
 #define LOCAL_SLOTS	256u
 #define LOCAL_BLOCK	64u		/* maximum number of regions per
 					 * block */
@@ -41,6 +41,8 @@
 #define LOCAL_FILES	3u
 /* Maximum number of regions of GPU memory that peers can map. */
 #define LOCAL_GPU	1024u
+/* Maximum number of files of all these regions together. */
+#define LOCAL_GPU_FILES 2048u
 /* Size of each of these files, bytes. The files are sparse. */
 #define LOCAL_FILE_SIZE (UINT64_C(1) << 60)
 
@@ -73,10 +75,19 @@ struct local_gpu_entry {
 	_Atomic uint64_t end;
 	_Atomic uint64_t data[TEI_LOCAL_GPU_DATA / 8]; /* handle of the GPU
 							* driver */
-	uint64_t spare[2];
+	_Atomic uint64_t files; /* lower 32 bits: position of the first file;
+				 * upper 32 bits: number of files */
 };
 
 _Static_assert(sizeof(struct local_gpu_entry) == 128, "two cache lines");
+
+/* A file that belongs to a region of GPU memory. */
+struct local_gpu_file {
+	_Atomic uint64_t fd;	/* file descriptor in the target */
+	_Atomic uint64_t inode; /* inode number of the file */
+	_Atomic uint64_t number; /* tei_local_gpu_file.number */
+	uint64_t spare;
+};
 
 /* A file of mappable memory. */
 struct local_file {
@@ -136,6 +147,7 @@ struct local_shared_table {
 	struct local_entry_block index[2][LOCAL_INDEX];
 	struct local_entry block[LOCAL_BLOCKS][LOCAL_BLOCK];
 	struct local_gpu_entry gpu[LOCAL_GPU];
+	struct local_gpu_file gpu_files[LOCAL_GPU_FILES];
 };
 
 _Static_assert(sizeof(struct local_slot) == 64, "one cache line");

@@ -90,6 +90,10 @@ struct test_agent {
 	char answer[512];
 };
 
+/* Returns a number that grows by one with each file descriptor that this process
+ * opens. */
+int test_fds(void);
+
 /* Starts the agent. Returns false if this fails. */
 bool test_agent_start(struct test_agent *a);
 /* Sends a command without waiting for the answer. */

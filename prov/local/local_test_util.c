@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -21,6 +22,18 @@
 
 bool test_mapped;
 bool test_unheld;
+
+int test_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	if (dir)
+		closedir(dir);
+	return n;
+}
 
 unsigned char *test_memory(struct tei_local *ctx, size_t len)
 {
@@ -442,6 +455,44 @@ static void agent_drop(struct agent *g)
 		     setresuid(65534, 65534, 65534));
 }
 
+/* Command "files ADDR LEN N": publishes GPU memory with N files, whose content is
+ * one byte, the position of the file, and whose number is 1000 more. The answer
+ * is the code. */
+static void agent_files(struct agent *g, const char *args)
+{
+	struct tei_local_gpu_file files[TEI_LOCAL_GPU_FILES];
+	uint64_t data[TEI_LOCAL_GPU_DATA / 8] = { 1 };
+	unsigned long long addr = 0, len = 0;
+	uint32_t n = 0, i;
+	int ret;
+
+	sscanf(args, "%llx %llu %u", &addr, &len, &n);
+	for (i = 0; i < n; i++) {
+		files[i].fd = memfd_create("file", MFD_CLOEXEC);
+		files[i].number = 1000 + i;
+		if (write(files[i].fd, &(char){ (char)i }, 1) != 1)
+			break;
+	}
+	ret = i < n ? -1 :
+		      tei_local_gpu_add(g->ctx, (void *)(uintptr_t)addr, len,
+					data, files, n);
+	for (i = 0; ret && i < n; i++)
+		close(files[i].fd);
+	agent_answer(g, "%d", ret);
+}
+
+/* Command "fds": the answer is the number of open file descriptors. */
+static void agent_fds(struct agent *g)
+{
+	agent_answer(g, "%d", test_fds());
+}
+
+/* Command "unfile FD": closes a file descriptor. */
+static void agent_unfile(struct agent *g, const char *args)
+{
+	agent_answer(g, "%d", close(atoi(args)));
+}
+
 /* Commands "gpu ADDR LEN" and "ungpu ADDR LEN": publish and withdraw GPU memory,
  * with the numbers from ADDR on as its handle. Command "claim ADDR LEN": enters
  * the range at the peer, for ever. The answer is the code. */
@@ -460,7 +511,7 @@ static void agent_gpu(struct agent *g, const char *word, const char *args)
 	for (i = 0; i < TEI_LOCAL_GPU_DATA / 8; i++)
 		data[i] = addr + i;
 	if (!strcmp(word, "gpu")) {
-		ret = tei_local_gpu_add(g->ctx, at, len, data);
+		ret = tei_local_gpu_add(g->ctx, at, len, data, NULL, 0);
 	} else if (!strcmp(word, "ungpu")) {
 		ret = tei_local_gpu_remove(g->ctx, at,
 					   tei_now_ns() + 50 * TEI_NS_PER_MS);
@@ -535,6 +586,12 @@ static void agent_line(struct agent *g, const char *line)
 	else if (!strcmp(word, "gpu") || !strcmp(word, "ungpu") ||
 		 !strcmp(word, "claim"))
 		agent_gpu(g, word, args);
+	else if (!strcmp(word, "files"))
+		agent_files(g, args);
+	else if (!strcmp(word, "unfile"))
+		agent_unfile(g, args);
+	else if (!strcmp(word, "fds"))
+		agent_fds(g);
 	else if (!strcmp(word, "remove"))
 		agent_answer(g, "%d", tei_local_region_remove(g->ctx, g->mem, 0,
 				tei_now_ns() + TEST_WAIT_NS));
