@@ -7,6 +7,7 @@
  */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -70,21 +71,51 @@ static const char *device_load(struct device_rig *rig)
 
 /* --- the peer ------------------------------------------------------------ */
 
+static struct device_rig child;
+static uint64_t child_mapped;	/* size of all chunks, bytes; 0 if the memory is
+				 * from cuMemAlloc */
+
+/* Allocates memory on the last GPU: with cuMemAlloc or, if the environment
+ * variable FX_CHUNKS is set, in that number of chunks. Returns 0 on failure. */
+static uint64_t child_memory(size_t len)
+{
+	const char *chunks = getenv("FX_CHUNKS");
+	unsigned int n = chunks ? (unsigned int)atoi(chunks) : 0;
+	uint64_t addr = 0, size;
+
+	if (!n)
+		return child.cuda.alloc(&addr, len) ? 0 : addr;
+	size = (len / n / (2 * FX_MIB) + 1) * 2 * FX_MIB;
+	child_mapped = n * size;
+	return device_map(&child.cuda, child.devices - 1, n, size, true);
+}
+
+/* Frees memory of child_memory. */
+static int child_free(uint64_t addr)
+{
+	int ret;
+
+	if (!child_mapped)
+		return child.cuda.free(addr);
+	ret = child.cuda.unmap(addr, child_mapped);
+	return ret ? ret : child.cuda.unreserve(addr, child_mapped);
+}
+
 /* Allocates len bytes on the last GPU. If there are several GPUs, that is not
  * the first GPU, which the test process uses. */
 static bool child_make(struct fx_gpu *gpu, size_t len)
 {
-	static struct device_rig rig;
-	const char *why = device_load(&rig);
+	const char *why = device_load(&child);
 	void *context;
 
-	if (why || rig.cuda.retain(&context, rig.devices - 1) ||
-	    rig.cuda.push(context) || rig.cuda.alloc(&gpu->addr, len))
+	if (why || child.cuda.retain(&context, child.devices - 1) ||
+	    child.cuda.push(context))
 		return false;
-	gpu->to_device = rig.cuda.to_device;
-	gpu->to_host = rig.cuda.to_host;
-	gpu->free = rig.cuda.free;
-	return true;
+	gpu->addr = child_memory(len);
+	gpu->to_device = child.cuda.to_device;
+	gpu->to_host = child.cuda.to_host;
+	gpu->free = child_free;
+	return gpu->addr != 0;
 }
 
 static int child_obey(transfer_engine_t engine, struct fx_buf *mem,

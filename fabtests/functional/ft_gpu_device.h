@@ -72,9 +72,15 @@ static inline void *device_ptr(uint64_t addr)
 }
 
 /* --- ft_gpu_device_kinds.c ----------------------------------------------- */
+/* Creates n allocations of `size` bytes on a GPU and maps them to adjacent
+ * addresses. Other processes can open them if `shared` is true. Returns the
+ * address, or 0. */
+uint64_t device_map(struct device_driver *cuda, int device, unsigned int n,
+		    uint64_t size, bool shared);
+void device_unmap(struct device_driver *cuda, uint64_t addr, uint64_t size);
 void device_kinds(struct device_rig *rig);
 
-/* --- ft_gpu_device_ipc.c (creates its own engine) ------------------------ */
+/* --- ft_gpu_device_ipc.c (creates its own engines) ----------------------- */
 void device_ipc(struct device_rig *rig);
 
 /* --- ft_gpu_device_files.c (creates its own engines) --------------------- */

@@ -2,8 +2,10 @@
 
 /*
  * Copies from and to real GPU memory of another process of this host, which this
- * process maps. There are no rails, so no other transport can move the bytes.
+ * process maps. The memory is from cuMemAlloc, or consists of chunks
+ * (cuMemCreate). There are no rails, so no other transport can move the bytes.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -17,6 +19,7 @@
 /* A target with GPU memory, and an engine that has the memory of the rig. */
 struct device_ipc {
 	struct device_rig *rig;
+	const char *kind;	/* option of the target: its kind of memory */
 	transfer_engine_t engine;
 	struct fx_peer peer;
 	uint64_t there;
@@ -29,10 +32,20 @@ static bool ipc_move(struct device_ipc *x, int op, void *local, uint64_t off,
 	return fx_move(x->engine, x->seg, op, local, x->there + off, len, 0);
 }
 
+/* Starts a target. Returns the address of its GPU memory, or 0. */
+static uint64_t ipc_target(struct device_ipc *x)
+{
+	if (!fx_peer_start(&x->peer, DEVICE_SIZE, "transport=local", x->kind,
+			   NULL) ||
+	    fx_ask(&x->peer, "gpu 1"))
+		return 0;
+	return strtoull(x->peer.text, NULL, 10);
+}
+
 static bool ipc_start(struct device_ipc *x)
 {
 	x->engine = fx_engine("local");
-	x->there = fx_gpu_target(&x->peer, DEVICE_SIZE, "transport=local");
+	x->there = ipc_target(x);
 	return ft_ok(x->engine && x->there &&
 			     fx_register(x->engine, &x->rig->host) &&
 			     fx_register(x->engine, &x->rig->back) &&
@@ -142,16 +155,18 @@ static void ipc_killed(struct device_ipc *x)
 	fx_peer_kill(&x->peer);
 	closeSegment(x->engine, x->seg);
 	fx_peer_drop(&x->peer);
-	x->there = fx_gpu_target(&x->peer, DEVICE_SIZE, "transport=local");
+	x->there = ipc_target(x);
 	ft_ok(x->there &&
 		      (x->seg = openSegment(x->engine, x->peer.name)) > 0 &&
 		      ipc_bytes(x, true, 1, FX_MIB, 25),
 	      "gpu_to_another_target_after_a_kill");
 }
 
-void device_ipc(struct device_rig *rig)
+static void ipc_kind(struct device_rig *rig, const char *kind)
 {
-	struct device_ipc x = { .rig = rig };
+	struct device_ipc x = { .rig = rig, .kind = kind };
+
+	ft_diag("GPU memory of the target: %s", kind);
 
 	if (!ipc_start(&x))
 		return;
@@ -173,4 +188,26 @@ void device_ipc(struct device_rig *rig)
 	}
 	destroyTransferEngine(x.engine);
 	fx_peer_stop(&x.peer);
+}
+
+/* Returns true if the GPUs have physical memory that can be exported. */
+static bool ipc_chunks(struct device_rig *rig)
+{
+	uint64_t addr = device_map(&rig->cuda, rig->devices - 1, 1, 2 * FX_MIB,
+				   true);
+
+	if (addr)
+		device_unmap(&rig->cuda, addr, 2 * FX_MIB);
+	else
+		ft_diag("skipped: the driver does not create memory (cuMemCreate) that can be exported as a file descriptor");
+	return addr != 0;
+}
+
+void device_ipc(struct device_rig *rig)
+{
+	ipc_kind(rig, "FX_CHUNKS=0");
+	if (!ipc_chunks(rig))
+		return;
+	ipc_kind(rig, "FX_CHUNKS=1");
+	ipc_kind(rig, "FX_CHUNKS=7");
 }

@@ -14,6 +14,8 @@
 #define KIND_PINNED 1
 /* value of CU_MEM_LOCATION_TYPE_DEVICE */
 #define KIND_DEVICE 1
+/* value of CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+#define KIND_FD 1
 /* value of CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
 #define KIND_READ_WRITE 3
 #define KIND_ANY_STREAM 1		/* value of CU_MEM_ATTACH_GLOBAL */
@@ -43,44 +45,53 @@ static void pool_give_back(struct device_rig *rig, uint64_t addr)
 	      "memory_is_freed");
 }
 
-static const struct device_prop mapped_prop = {
-	.type = KIND_PINNED, .location = { KIND_DEVICE, 0 },
-};
-
-/* Maps two allocations to adjacent addresses. Returns true on success. */
-static bool mapped_fill(struct device_rig *rig, uint64_t addr)
+/* Maps n allocations to the addresses from addr on. Returns true on success. */
+static bool mapped_fill(struct device_driver *cuda,
+			const struct device_prop *prop, unsigned int n,
+			uint64_t size, uint64_t addr)
 {
-	struct device_access access = { .location = mapped_prop.location,
+	struct device_access access = { .location = prop->location,
 					.flags = KIND_READ_WRITE };
 	uint64_t handle;
-	int i;
+	unsigned int i;
 
-	for (i = 0; i < 2; i++)
-		if (rig->cuda.create(&handle, KIND_ROOM / 2, &mapped_prop, 0) ||
-		    rig->cuda.map(addr + (uint64_t)i * KIND_ROOM / 2,
-				  KIND_ROOM / 2, 0, handle, 0) ||
-		    rig->cuda.release(handle))
+	for (i = 0; i < n; i++)
+		if (cuda->create(&handle, size, prop, 0) ||
+		    cuda->map(addr + i * size, size, 0, handle, 0) ||
+		    cuda->release(handle))
 			return false;
-	return !rig->cuda.access(addr, KIND_ROOM, &access, 1);
+	return !cuda->access(addr, n * size, &access, 1);
+}
+
+uint64_t device_map(struct device_driver *cuda, int device, unsigned int n,
+		    uint64_t size, bool shared)
+{
+	struct device_prop prop = { .type = KIND_PINNED,
+				    .handles = shared ? KIND_FD : 0,
+				    .location = { KIND_DEVICE, device } };
+	size_t grain = 0;
+	uint64_t addr;
+
+	if (cuda->grain(&grain, &prop, 0) || !grain || size % grain ||
+	    cuda->reserve(&addr, n * size, 0, 0, 0))
+		return 0;
+	return mapped_fill(cuda, &prop, n, size, addr) ? addr : 0;
+}
+
+void device_unmap(struct device_driver *cuda, uint64_t addr, uint64_t size)
+{
+	ft_ok(!cuda->unmap(addr, size) && !cuda->unreserve(addr, size),
+	      "memory_is_freed");
 }
 
 static uint64_t mapped_make(struct device_rig *rig)
 {
-	size_t grain = 0;
-	uint64_t addr;
-
-	if (rig->cuda.grain(&grain, &mapped_prop, 0) || !grain ||
-	    KIND_ROOM / 2 % grain ||
-	    rig->cuda.reserve(&addr, KIND_ROOM, 0, 0, 0))
-		return 0;
-	return mapped_fill(rig, addr) ? addr : 0;
+	return device_map(&rig->cuda, 0, 2, KIND_ROOM / 2, false);
 }
 
 static void mapped_give_back(struct device_rig *rig, uint64_t addr)
 {
-	ft_ok(!rig->cuda.unmap(addr, KIND_ROOM) &&
-		      !rig->cuda.unreserve(addr, KIND_ROOM),
-	      "memory_is_freed");
+	device_unmap(&rig->cuda, addr, KIND_ROOM);
 }
 
 static uint64_t managed_make(struct device_rig *rig)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Copies by the GPU from and to GPU memory of another process of this host.
- * Each process uses the CUDA stand-in. Unless a case says otherwise, the
- * processes have no rails, so no other transport can move the bytes.
+ * Copies by the GPU from and to GPU memory of another process of this host. The
+ * memory is from cuMemAlloc, or consists of chunks (cuMemCreate) that are mapped
+ * to adjacent addresses. Each process uses the CUDA stand-in. Unless a case says
+ * otherwise, the processes have no rails, so no other transport can move the
+ * bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +18,13 @@
 #define IPC_SIZE  (17 * FX_MIB + 17)
 #define IPC_RACES 20
 #define IPC_RENEWALS 8
+#define IPC_LEAKS 10	/* number of times that memory is mapped and unmapped */
 
 struct ipc_rig {
 	struct cuda_stand_in cuda;
+	const char *kind;	/* option of the peer: its kind of memory */
+	unsigned int unmapped;	/* result of cuda.left() while no memory of a
+				 * peer is mapped */
 	transfer_engine_t engine;
 	struct fx_buf mem;	/* host memory, 2 * IPC_SIZE bytes */
 	uint64_t gpu[2];	/* GPU memory of this process, one buffer on
@@ -32,17 +38,41 @@ struct ipc_rig {
 /* --- the peer ------------------------------------------------------------ */
 
 static struct cuda_stand_in child_cuda;
+static bool child_chunks;	/* true: the memory consists of chunks */
+
+/* Allocates memory. The environment variable FX_CHUNKS is the number of chunks,
+ * negative if other processes cannot open them; 0: the memory is from
+ * cuMemAlloc. */
+static uint64_t child_memory(size_t len)
+{
+	const char *text = getenv("FX_CHUNKS");
+	int n = text ? atoi(text) : 0, many = n < 0 ? -n : n;
+	void *context;
+
+	if (!n)
+		return cuda_stand_in_memory(&child_cuda, 0, len, &context);
+	len = (len / (size_t)many + 65535) / 65536 * 65536;
+	child_chunks = true;
+	return child_cuda.map(0, (unsigned int)many, len, n > 0);
+}
+
+/* Frees memory of child_memory. */
+static int child_free(uint64_t addr)
+{
+	if (!child_chunks)
+		return child_cuda.free(addr);
+	child_cuda.unmap(addr);
+	return 0;
+}
 
 static bool child_make(struct fx_gpu *gpu, size_t len)
 {
-	void *context;
-
 	if (!cuda_stand_in_load(&child_cuda))
 		return false;
 	gpu->to_device = child_cuda.to_device;
 	gpu->to_host = child_cuda.to_host;
-	gpu->free = child_cuda.free;
-	gpu->addr = cuda_stand_in_memory(&child_cuda, 0, len, &context);
+	gpu->free = child_free;
+	gpu->addr = child_memory(len);
 	return gpu->addr != 0;
 }
 
@@ -61,6 +91,8 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 		return (int)child_cuda.copies();
 	if (!strcmp(verb, "shared"))
 		return child_cuda.alias(gpu.addr, 1) != NULL;
+	if (!strcmp(verb, "fds"))
+		return (int)fx_count_dir("/proc/self/fd");
 	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
 }
 
@@ -80,7 +112,8 @@ static uint64_t ipc_peer(struct fx_peer *peer, const char *transport,
 static bool ipc_target(struct ipc_rig *rig, const char *transport,
 		       const char *option)
 {
-	rig->there = ipc_peer(&rig->peer, transport, option);
+	rig->there = ipc_peer(&rig->peer, transport,
+			      option ? option : rig->kind);
 	rig->seg = rig->there ? openSegment(rig->engine, rig->peer.name) : -1;
 	return rig->seg > 0;
 }
@@ -327,12 +360,33 @@ static bool ipc_left(const struct ipc_rig *rig, unsigned int most)
  * is idle, because the driver could not free it. */
 static void idle(struct ipc_rig *rig)
 {
-	unsigned int with = rig->cuda.left();
-
-	ft_ok(!fx_ask(&rig->peer, "ungpu") && ipc_left(rig, with - 1),
+	ft_ok(!fx_ask(&rig->peer, "ungpu") && ipc_left(rig, rig->unmapped),
 	      "unregistered_memory_is_unmapped_by_an_idle_process");
 	ft_ok(!fx_ask(&rig->peer, "regpu") && ipc_round(rig, 0, IPC_SIZE, 0),
 	      "memory_is_mapped_again_after_an_idle_time");
+}
+
+/* Memory that is unregistered and unmapped leaves no file descriptor, neither at
+ * its owner nor here. */
+static void descriptors(struct ipc_rig *rig)
+{
+	bool good = !fx_ask(&rig->peer, "ungpu") &&
+		    ipc_left(rig, rig->unmapped);
+	unsigned int here = fx_count_dir("/proc/self/fd"), more = here, i;
+	int there = fx_ask(&rig->peer, "fds"), after;
+
+	for (i = 0; i < IPC_LEAKS && good; i++)
+		good = !fx_ask(&rig->peer, "regpu") &&
+		       ipc_round(rig, 0, IPC_SIZE, 0) &&
+		       !fx_ask(&rig->peer, "ungpu") &&
+		       ipc_left(rig, rig->unmapped);
+	after = fx_ask(&rig->peer, "fds");
+	more = fx_count_dir("/proc/self/fd");
+	ft_ok(good && more == here && after == there,
+	      "unmapped_memory_leaves_no_descriptors: %u of %u, at the owner %d of %d",
+	      more, here, after, there);
+	ft_ok(!fx_ask(&rig->peer, "regpu") && ipc_round(rig, 0, IPC_SIZE, 0),
+	      "memory_is_mapped_again_after_many_times");
 }
 
 /* A driver that takes long to unmap memory must not delay copies. */
@@ -402,7 +456,6 @@ static void opened_again(struct ipc_rig *rig)
 static void closed_in_use(struct ipc_rig *rig)
 {
 	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
-	unsigned int with = rig->cuda.left();
 	bool ended;
 
 	rig->cuda.hold(1);
@@ -411,7 +464,7 @@ static void closed_in_use(struct ipc_rig *rig)
 	closeSegment(rig->engine, rig->seg);
 	rig->cuda.hold(0);
 	ended = fx_job_wait(&job, FX_LONG_MS);
-	ft_ok(ended && ipc_left(rig, with - 1),
+	ft_ok(ended && ipc_left(rig, rig->unmapped),
 	      "memory_of_a_segment_closed_in_use_is_unmapped");
 	fx_job_free(&job);
 	rig->seg = openSegment(rig->engine, rig->peer.name);
@@ -422,14 +475,17 @@ static void closed_in_use(struct ipc_rig *rig)
 /* A buffer that could not be mapped once is mapped later. */
 static void tried_again(struct ipc_rig *rig)
 {
+	const char *call = strcmp(rig->kind, "FX_CHUNKS=0") ?
+				   "cuMemMap" :
+				   "cuIpcOpenMemHandle";
 	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
 	int ret;
 
 	closeSegment(rig->engine, rig->seg);
 	job.seg = rig->seg = openSegment(rig->engine, rig->peer.name);
-	rig->cuda.fail("cuIpcOpenMemHandle", 0, 2);
+	rig->cuda.fail(call, 0, 2);
 	ret = fx_job_start(&job);
-	ft_ok(ret == 8 && ipc_says("cuIpcOpenMemHandle"),
+	ft_ok(ret == 8 && ipc_says(call),
 	      "write_to_memory_that_is_not_mapped_is_refused: %d", ret);
 	fx_nap(1100000);
 	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
@@ -480,7 +536,6 @@ static void other_initiators(struct ipc_rig *rig)
 
 static void killed_target(struct ipc_rig *rig)
 {
-	unsigned int before = rig->cuda.left();
 	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
 	struct fx_job more = job;
 	struct te_error err = { 0 };
@@ -501,7 +556,7 @@ static void killed_target(struct ipc_rig *rig)
 	fx_job_free(&job);
 	ret = fx_job_start(&more);
 	ft_ok(ret == 8, "later_write_to_a_killed_target_is_refused: %d", ret);
-	ft_ok(ipc_left(rig, before - 1),
+	ft_ok(ipc_left(rig, rig->unmapped),
 	      "memory_of_a_killed_target_is_unmapped");
 	closeSegment(rig->engine, rig->seg);
 	fx_peer_drop(&rig->peer);
@@ -538,16 +593,17 @@ static void refused_by(const struct ipc_rig *like, const char *what,
 		unsetenv(name);
 }
 
-static void refused_without_rails(const struct ipc_rig *like)
+static void refused_without_rails(const struct ipc_rig *like,
+				  const char *option)
 {
 	struct ipc_rig rig = *like;
 	struct fx_job job;
 
-	ft_ok(ipc_target(&rig, "local", "CUDA_STAND_IN_NO_IPC=export"),
-	      "target_without_ipc_starts");
+	ft_ok(ipc_target(&rig, "local", option), "target_with_%s_starts",
+	      option);
 	job = ipc_job(&rig, OPCODE_READ);
 	ft_ok(fx_job_start(&job) == 8 && ipc_says("exported no buffer"),
-	      "request_is_refused_without_ipc_and_rails");
+	      "request_is_refused_without_rails_and_with_%s", option);
 	fx_peer_stop(&rig.peer);
 }
 
@@ -556,7 +612,7 @@ static void installed_later(const struct ipc_rig *like)
 {
 	struct ipc_rig rig = *like;
 
-	rig.there = ipc_peer(&rig.peer, "tcp", NULL);
+	rig.there = ipc_peer(&rig.peer, "tcp", rig.kind);
 	ft_ok(rig.there && !fx_ask(&rig.peer, "shared"),
 	      "memory_of_a_process_without_local_is_not_exported");
 	ft_ok(!fx_ask(&rig.peer, "install local") &&
@@ -577,8 +633,13 @@ static void refusals(struct ipc_rig *rig)
 		   "MOONRAIL_GPU_IPC", "0");
 	refused_by(rig, "ipc_is_switched_off_there", "MOONRAIL_GPU_IPC=0", NULL,
 		   NULL);
-	refused_without_rails(rig);
-	installed_later(rig);
+	refused_by(rig, "chunks_cannot_be_exported", "FX_CHUNKS=-9", NULL, NULL);
+	refused_by(rig, "the_driver_opens_no_chunks", "FX_CHUNKS=9",
+		   "CUDA_STAND_IN_NO_IPC", "open");
+	refused_by(rig, "memory_has_too_many_chunks", "FX_CHUNKS=273", NULL,
+		   NULL);
+	refused_without_rails(rig, "CUDA_STAND_IN_NO_IPC=export");
+	refused_without_rails(rig, "FX_CHUNKS=-9");
 }
 
 /* --- the end of an engine ------------------------------------------------- */
@@ -628,36 +689,55 @@ static bool ipc_setup(struct ipc_rig *rig)
 			   "local_gpu_%d_is_registered", i))
 			return false;
 	}
+	rig->unmapped = rig->cuda.left();
 	return ft_ok(ipc_target(rig, "local", NULL),
 		     "target_with_gpu_memory_starts");
 }
 
-int main(int argc, char **argv)
+static void ends(struct ipc_rig *rig)
 {
-	struct ipc_rig rig = { .engine = NULL };
+	stopped_target(rig);
+	refused(rig);
+	cancelled(rig);
+	unregistered(rig);
+	unregistered_at_any_time(rig);
+	idle(rig);
+	renewed(rig);
+	slow_driver(rig);
+	opened_again(rig);
+	closed_in_use(rig);
+	tried_again(rig);
+	other_initiators(rig);
+	killed_target(rig);
+	installed_later(rig);
+}
 
-	fx_extend(child_obey);
-	fx_init(argc, argv);
+/* Makes the tests with targets whose memory is of one kind. */
+static void kind(const char *option, bool many, bool refuse)
+{
+	struct ipc_rig rig = { .kind = option };
+
+	ft_diag("GPU memory of the target: %s", option);
 	if (!ipc_setup(&rig))
-		return ft_result();
+		return;
 	not_mapped(&rig);
 	bytes(&rig);
-	stopped_target(&rig);
-	refused(&rig);
-	cancelled(&rig);
-	unregistered(&rig);
-	unregistered_at_any_time(&rig);
-	idle(&rig);
-	renewed(&rig);
-	slow_driver(&rig);
-	opened_again(&rig);
-	closed_in_use(&rig);
-	tried_again(&rig);
-	other_initiators(&rig);
-	killed_target(&rig);
-	refusals(&rig);
+	descriptors(&rig);
+	if (many)
+		ends(&rig);
+	if (refuse)
+		refusals(&rig);
 	destroyed(&rig);
 	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
 	fx_buf_unmap(&rig.mem);
+}
+
+int main(int argc, char **argv)
+{
+	fx_extend(child_obey);
+	fx_init(argc, argv);
+	kind("FX_CHUNKS=0", true, true);
+	kind("FX_CHUNKS=1", false, false);
+	kind("FX_CHUNKS=9", true, false);
 	return ft_result();
 }
