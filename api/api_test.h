@@ -8,6 +8,7 @@ extern const struct tei_test_case alloc_cases[];
 extern const struct tei_test_case create_cases[];
 extern const struct tei_test_case files_cases[];
 extern const struct tei_test_case flush_cases[];
+extern const struct tei_test_case ipc_cases[];
 extern const struct tei_test_case local_cases[];
 extern const struct tei_test_case memory_cases[];
 extern const struct tei_test_case pages_cases[];
@@ -17,5 +18,9 @@ extern const struct tei_test_case settings_cases[];
 extern const struct tei_test_case shutdown_cases[];
 extern const struct tei_test_case status_cases[];
 extern const struct tei_test_case transport_cases[];
+
+/* Runs the second process of the tests in engine_ipc_test.c, which owns GPU memory
+ * and communicates through the socket fd. Returns the exit code. */
+int engine_ipc_test_owner(int fd);
 
 #endif /* TEI_API_TEST_H */

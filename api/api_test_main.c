@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <string.h>
+
 #include "api/api_test.h"
 
 int main(int argc, char **argv)
@@ -12,6 +15,7 @@ int main(int argc, char **argv)
 		{ "create", create_cases },
 		{ "files", files_cases },
 		{ "flush", flush_cases },
+		{ "ipc", ipc_cases },
 		{ "local", local_cases },
 		{ "memory", memory_cases },
 		{ "pages", pages_cases },
@@ -22,5 +26,7 @@ int main(int argc, char **argv)
 		{ NULL, NULL },
 	};
 
+	if (argc == 3 && !strcmp(argv[1], "--ipc-owner"))
+		return engine_ipc_test_owner(atoi(argv[2]));
 	return tei_test_run(argc, argv, suites);
 }

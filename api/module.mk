@@ -68,6 +68,7 @@ TEST_SRCS_api = \
 	api/engine_create_test.c \
 	api/engine_files_test.c \
 	api/engine_flush_test.c \
+	api/engine_ipc_test.c \
 	api/engine_local_test.c \
 	api/engine_memory_test.c \
 	api/engine_pages_test.c \
