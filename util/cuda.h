@@ -169,7 +169,8 @@ void tei_cuda_ipc_close(struct tei_cuda *cuda,
 			const struct tei_cuda_opened *opened);
 /*
  * Retains the primary context of the GPU that holds the memory. Returns
- * TEI_ERR_NO_DEVICE if this process does not see this GPU. tei_cuda_retain_at
+ * TEI_ERR_NO_DEVICE if this process does not see this GPU, or an error of the
+ * driver, for example if it has not been initialised. tei_cuda_retain_at
  * does the same for the GPU of memory of this process. The caller releases the
  * context with tei_cuda_release.
  */

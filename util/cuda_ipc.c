@@ -467,8 +467,8 @@ int tei_cuda_retain(struct tei_cuda *cuda, const struct tei_cuda_ipc *of,
 
 	if (ipc_missing(cuda, err))
 		return err->code;
-	if (cuda->device_count(&n))
-		n = 0;
+	if (cuda_check(cuda, cuda->device_count(&n), "cuDeviceGetCount", err))
+		return err->code;
 	for (i = 0; i < n; i++) {
 		if (cuda->device(&handle, i) ||
 		    cuda->device_uuid(uuid, handle) ||

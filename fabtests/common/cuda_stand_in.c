@@ -580,8 +580,12 @@ EXPORT int cuInit(unsigned int flags)
 EXPORT int cuDeviceGetCount(int *count);
 EXPORT int cuDeviceGetCount(int *count)
 {
+	int ret = driver_enter("cuDeviceGetCount", false);
+
+	if (ret)
+		return ret;
 	*count = DEVICES;
-	return OK;
+	return driver_leave(OK);
 }
 
 EXPORT int cuDeviceGet(int *device, int ordinal);

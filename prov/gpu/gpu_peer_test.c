@@ -736,6 +736,11 @@ static void test_handle_that_is_wrong_is_refused(void)
 	memset(data.uuid, 9, sizeof(data.uuid));
 	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &data, &none, PEER_SIZE, 0, &at,
 					  &err), TEI_ERR_NO_DEVICE);
+	/* a driver that is not initialised */
+	r.driver->fail("cuDeviceGetCount", 0, 3);
+	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &r.owner.data, &none, PEER_SIZE, 0,
+					  &at, &err), TEI_ERR_CONTEXT);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "cuDeviceGetCount"));
 	r.driver->fail("cuIpcOpenMemHandle", 0, 801);
 	CU_ASSERT_EQUAL(tei_gpu_peer_open(r.ctx, &r.owner.data, &none, PEER_SIZE, 0,
 					  &at, &err), TEI_ERR_CONTEXT);
