@@ -289,9 +289,8 @@ static void device_target(struct device_rig *rig)
 	fx_peer_stop(&peer);
 }
 
-/* Compares the best rate of the engine with the best rate of the driver's own
- * copies, in alternating rounds. "what" is the name of the check. */
-static void device_rate(struct device_rig *rig, bool read, const char *what)
+void device_compare(const char *what, bool (*ours)(void *arg),
+		    bool (*driver)(void *arg), void *arg)
 {
 	double best[2] = { 0, 0 }, rate;
 	bool good = true;
@@ -300,16 +299,7 @@ static void device_rate(struct device_rig *rig, bool read, const char *what)
 
 	for (i = 0; i < 2 * DEVICE_ROUNDS; i++) {
 		start = ft_now_ns();
-		if (i & 1)
-			good &= device_move(rig, read ? OPCODE_READ :
-						 OPCODE_WRITE, rig->host.p,
-					    rig->gpu[0], DEVICE_SIZE);
-		else if (read)
-			good &= !rig->cuda.to_host(rig->host.p, rig->gpu[0],
-						   DEVICE_SIZE);
-		else
-			good &= !rig->cuda.to_device(rig->gpu[0], rig->host.p,
-						     DEVICE_SIZE);
+		good &= i & 1 ? ours(arg) : driver(arg);
 		rate = (double)DEVICE_SIZE * 1e9 /
 		       (double)(ft_now_ns() - start);
 		if (rate > best[i & 1])
@@ -321,15 +311,45 @@ static void device_rate(struct device_rig *rig, bool read, const char *what)
 	      "%s_as_fast_as_the_driver", what);
 }
 
+static bool rate_write(void *arg)
+{
+	struct device_rig *rig = arg;
+
+	return device_move(rig, OPCODE_WRITE, rig->host.p, rig->gpu[0],
+			   DEVICE_SIZE);
+}
+
+static bool rate_read(void *arg)
+{
+	struct device_rig *rig = arg;
+
+	return device_move(rig, OPCODE_READ, rig->host.p, rig->gpu[0],
+			   DEVICE_SIZE);
+}
+
+static bool rate_to_device(void *arg)
+{
+	struct device_rig *rig = arg;
+
+	return !rig->cuda.to_device(rig->gpu[0], rig->host.p, DEVICE_SIZE);
+}
+
+static bool rate_to_host(void *arg)
+{
+	struct device_rig *rig = arg;
+
+	return !rig->cuda.to_host(rig->host.p, rig->gpu[0], DEVICE_SIZE);
+}
+
 static void device_rates(struct device_rig *rig)
 {
-	device_rate(rig, false, "pageable_to_gpu");
-	device_rate(rig, true, "gpu_to_pageable");
+	device_compare("pageable_to_gpu", rate_write, rate_to_device, rig);
+	device_compare("gpu_to_pageable", rate_read, rate_to_host, rig);
 	if (!ft_ok(!rig->cuda.pin(rig->host.p, DEVICE_SIZE, 1),
 		   "host_memory_is_pinned"))
 		return;
-	device_rate(rig, false, "pinned_to_gpu");
-	device_rate(rig, true, "gpu_to_pinned");
+	device_compare("pinned_to_gpu", rate_write, rate_to_device, rig);
+	device_compare("gpu_to_pinned", rate_read, rate_to_host, rig);
 	rig->cuda.unpin(rig->host.p);
 }
 

@@ -71,6 +71,13 @@ static inline void *device_ptr(uint64_t addr)
 	return (void *)(uintptr_t)addr;
 }
 
+/* --- ft_gpu_device.c ------------------------------------------------------ */
+/* Compares the best rate of the engine with the best rate of the driver's own
+ * copies, in alternating rounds. ours and driver copy DEVICE_SIZE bytes and
+ * return true if this succeeds. what: name of the check. */
+void device_compare(const char *what, bool (*ours)(void *arg),
+		    bool (*driver)(void *arg), void *arg);
+
 /* --- ft_gpu_device_kinds.c ----------------------------------------------- */
 /* Creates n allocations of `size` bytes on a GPU and maps them to adjacent
  * addresses. Other processes can open them if `shared` is true. Returns the

@@ -11,10 +11,7 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_gpu_device.h"
 
-#define IPC_ROUNDS 25
 #define IPC_RENEWALS 20
-/* required ratio of the engine's rate to the driver's rate */
-#define IPC_GOAL 0.9
 
 /* A target with GPU memory, and an engine that has the memory of the rig. */
 struct device_ipc {
@@ -97,40 +94,36 @@ static bool ipc_bytes(struct device_ipc *x, bool gpu, uint64_t off,
 	       fx_buf_poisoned(&rig->back, len, DEVICE_SIZE - len);
 }
 
-/* The driver's own copy within this process, with which a write to the target
- * is compared. */
-static bool ipc_driver(struct device_rig *rig, bool gpu)
+/* The writes to the target, and the driver's own copies within this process with
+ * which they are compared. */
+static bool ipc_rate_gpu(void *arg)
 {
-	if (!gpu)
-		return !rig->cuda.to_device(rig->gpu[1], rig->host.p,
-					    DEVICE_SIZE);
+	struct device_ipc *x = arg;
+
+	return ipc_move(x, OPCODE_WRITE, device_ptr(x->rig->gpu[0]), 0,
+			DEVICE_SIZE);
+}
+
+static bool ipc_rate_host(void *arg)
+{
+	struct device_ipc *x = arg;
+
+	return ipc_move(x, OPCODE_WRITE, x->rig->host.p, 0, DEVICE_SIZE);
+}
+
+static bool ipc_driver_gpu(void *arg)
+{
+	struct device_rig *rig = ((struct device_ipc *)arg)->rig;
+
 	return !rig->cuda.on_device(rig->gpu[1], rig->gpu[0], DEVICE_SIZE) &&
 	       !rig->cuda.wait();
 }
 
-/* Compares the best rates in alternating rounds. "what" is the name of the
- * check. */
-static void ipc_rate(struct device_ipc *x, bool gpu, const char *what)
+static bool ipc_driver_host(void *arg)
 {
-	void *from = gpu ? device_ptr(x->rig->gpu[0]) : x->rig->host.p;
-	double best[2] = { 0, 0 }, rate;
-	bool good = true;
-	uint64_t start;
-	int i;
+	struct device_rig *rig = ((struct device_ipc *)arg)->rig;
 
-	for (i = 0; i < 2 * IPC_ROUNDS; i++) {
-		start = ft_now_ns();
-		good &= i & 1 ? ipc_move(x, OPCODE_WRITE, from, 0, DEVICE_SIZE)
-			      : ipc_driver(x->rig, gpu);
-		rate = (double)DEVICE_SIZE * 1e9 /
-		       (double)(ft_now_ns() - start);
-		if (rate > best[i & 1])
-			best[i & 1] = rate;
-	}
-	ft_diag("%s: moonrail %.2f GB/s, the driver alone %.2f GB/s", what,
-		best[1] / 1e9, best[0] / 1e9);
-	ft_ok(good && best[1] >= IPC_GOAL * best[0],
-	      "%s_as_fast_as_the_driver", what);
+	return !rig->cuda.to_device(rig->gpu[1], rig->host.p, DEVICE_SIZE);
 }
 
 /* The target frees memory that this process still maps, and allocates other
@@ -177,10 +170,12 @@ static void ipc_kind(struct device_rig *rig, const char *kind)
 		ft_ok(ipc_bytes(&x, true, 0, DEVICE_SIZE, 23) &&
 			      ipc_bytes(&x, true, 1, 1, 24),
 		      "gpu_to_mapped_gpu_and_back");
-		ipc_rate(&x, true, "gpu_to_mapped_gpu");
+		device_compare("gpu_to_mapped_gpu", ipc_rate_gpu,
+			       ipc_driver_gpu, &x);
 		if (ft_ok(!rig->cuda.pin(rig->host.p, DEVICE_SIZE, 1),
 			  "host_memory_is_pinned_for_mapped_gpu")) {
-			ipc_rate(&x, false, "pinned_to_mapped_gpu");
+			device_compare("pinned_to_mapped_gpu", ipc_rate_host,
+				       ipc_driver_host, &x);
 			rig->cuda.unpin(rig->host.p);
 		}
 		ipc_renewed(&x);

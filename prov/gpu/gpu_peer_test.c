@@ -377,12 +377,13 @@ static void test_chunks_are_exported(void)
 
 static void test_chunks_that_cannot_be_exported_are_refused(void)
 {
-	static const char *const calls[] = { "cuPointerSetAttribute",
-					     "cuMemGetAddressRange",
-					     "cuMemRetainAllocationHandle",
-					     "cuMemGetAllocationProperties"
-					     "FromHandle",
-					     "cuMemExportToShareableHandle" };
+	static const char *const calls[] = {
+		"cuPointerSetAttribute",
+		"cuMemGetAddressRange",
+		"cuMemRetainAllocationHandle",
+		"cuMemGetAllocationPropertiesFromHandle",
+		"cuMemExportToShareableHandle",
+	};
 	unsigned int before, left, i;
 	struct chunk_rig r;
 

@@ -7,9 +7,10 @@
  *
  * A message opens the first tx lane of each rail over which it is tried. As long
  * as no rail accepts the message, these are all rails that have a route to the
- * peer (health/rail_send.c). Tasks open further lanes, if the open lanes leave slices that could be posted: windows or queues are full,
- * another rail is nearer to the memory, or other threads use the open lanes. The
- * progress thread starts the opener threads (conn/rail_reopen.c).
+ * peer (health/rail_send.c). Tasks open further lanes, if the open lanes leave
+ * slices that could be posted: windows or queues are full, another rail is
+ * nearer to the memory, or other threads use the open lanes. The progress thread
+ * starts the opener threads (conn/rail_reopen.c).
  */
 
 #include "prov/rail/core/rail.h"
