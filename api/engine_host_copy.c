@@ -58,7 +58,8 @@ void engine_host_release(void *arg, void *mem)
 
 /* --- copies --------------------------------------------------------------- */
 
-_Static_assert(sizeof(struct tei_local_op) <= TEI_STAGING_COPY,
+_Static_assert(sizeof(struct tei_local_op) <= TEI_STAGING_COPY &&
+		       _Alignof(struct tei_local_op) <= _Alignof(uint64_t),
 	       "operation of a copy");
 
 static struct tei_local_op *host_op(struct tei_staging_copy *copy)

@@ -9,7 +9,6 @@
  */
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "util/err.h"
@@ -33,7 +32,7 @@ struct tei_staging_copy {
 	bool read;			/* true: from the slot to local; false:
 					 * the other way */
 	union {
-		max_align_t align;
+		uint64_t align;
 		char room[TEI_STAGING_COPY];
 	} op;				/* memory for the owner's operation */
 };
