@@ -5,22 +5,11 @@
 #include <string.h>
 
 #include "prov/local/local_int.h"
+#include "prov/local/local_move.h"
 
 static bool copy_to_self(const struct local_piece *p)
 {
 	return !p->peer || p->peer->self;
-}
-
-/* Copies within this process. Uses memmove because the caller's ranges may
- * overlap. */
-static void copy_memory(const struct local_piece *p)
-{
-	char *remote = (char *)(uintptr_t)p->remote;
-
-	if (p->opcode == TEI_LOCAL_READ)
-		memmove(p->local, remote, p->length);
-	else
-		memmove(remote, p->local, p->length);
 }
 
 static bool copy_local_mapped(struct tei_local *ctx, void *addr, uint64_t len)
@@ -302,7 +291,8 @@ int local_piece_run(struct local_piece *p, struct tei_err *err)
 	if (!code && p->ctx->before_copy)
 		p->ctx->before_copy(p->ctx->before_copy_arg);
 	if (!code && copy_to_self(p))
-		copy_memory(p);
+		local_move(p->opcode == TEI_LOCAL_WRITE, p->local,
+			   (char *)(uintptr_t)p->remote, p->length);
 	else if (!code && !copy_mapped(p, &code, err))
 		code = copy_kernel(p, err);
 	copy_leave(p);

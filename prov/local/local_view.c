@@ -34,13 +34,7 @@
 
 #include "prov/local/local_int.h"
 #include "prov/local/local_memfd.h"
-
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-#define VIEW_HIDES_TARGET
-#endif
+#include "prov/local/local_move.h"
 
 #define LOCAL_WINDOW	(UINT64_C(4) << 30)
 #define VIEW_SLOTS	256u		/* a power of 2 */
@@ -407,46 +401,6 @@ static bool view_enter(struct local_view *v)
 	return false;
 }
 
-#ifdef VIEW_HIDES_TARGET
-/* functions of the runtime library of ThreadSanitizer */
-void __tsan_read_range(void *addr, unsigned long size);
-void __tsan_write_range(void *addr, unsigned long size);
-
-/* The bytes are volatile because the compiler could replace the loop by
- * memcpy, whose accesses ThreadSanitizer sees. */
-__attribute__((no_sanitize("thread"))) static void
-view_copy_bytes(volatile char *to, const volatile char *from, uint64_t length)
-{
-	while (length--)
-		*to++ = *from++;
-}
-
-/*
- * Copies like memcpy, and shows ThreadSanitizer only the access to local
- * memory. It does not see the accesses of kernel copies to the target either:
- * requests whose target ranges overlap are not ordered.
- */
-static void view_move(bool write, char *local, char *remote, uint64_t length)
-{
-	volatile char *to = write ? remote : local;
-	const volatile char *from = write ? local : remote;
-
-	if (write)
-		__tsan_read_range(local, length);
-	else
-		__tsan_write_range(local, length);
-	view_copy_bytes(to, from, length);
-}
-#else
-static void view_move(bool write, char *local, char *remote, uint64_t length)
-{
-	if (write)
-		memcpy(remote, local, length);
-	else
-		memcpy(local, remote, length);
-}
-#endif
-
 /* Sets the places of the first and the last byte of the target range. */
 static void view_places(const struct local_view_run *run,
 			const struct tei_local_op *op,
@@ -479,9 +433,9 @@ static bool view_copy_op(const struct local_view_run *run,
 	next = rest ? view_find(v, &last, rest) : from;
 	if (!from || !next)
 		return false;
-	view_move(run->write, op->local, from, head);
+	local_move(run->write, op->local, from, head);
 	if (rest)
-		view_move(run->write, (char *)op->local + head, next, rest);
+		local_move(run->write, (char *)op->local + head, next, rest);
 	return true;
 }
 

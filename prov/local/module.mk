@@ -8,6 +8,7 @@ SRCS += \
 	prov/local/local_id.c \
 	prov/local/local_memfd.c \
 	prov/local/local_memory.c \
+	prov/local/local_move.c \
 	prov/local/local_peer.c \
 	prov/local/local_pool.c \
 	prov/local/local_region.c \
