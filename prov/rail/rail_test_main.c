@@ -180,6 +180,23 @@ void test_plane_still(struct test_plane *p)
 	rail_progress_stop(p->dp);
 }
 
+/* An opening reads the name with the lock of its lane held. */
+char *test_rail_rename(struct rail *rail, char *name) TEI_NO_TSA
+{
+	struct fi_fabric_attr *attr = rail->fab.info->fabric_attr;
+	char *before = attr->prov_name;
+	uint32_t i;
+
+	tei_mutex_lock(&rail->next_rx.lane.lock);
+	for (i = 0; i < rail->ntx; i++)
+		tei_mutex_lock(&rail->next_tx[i].lane.lock);
+	attr->prov_name = name;
+	while (i--)
+		tei_mutex_unlock(&rail->next_tx[i].lane.lock);
+	tei_mutex_unlock(&rail->next_rx.lane.lock);
+	return before;
+}
+
 void test_plane_use(struct test_plane *p)
 {
 	struct rail_lane *lane;

@@ -505,14 +505,15 @@ static void test_slice_opens_the_first_tx_lane_of_a_lost_rail(void)
 static void first_refuse(struct first_rig *rig, bool refuse)
 {
 	static char none[] = "none", *name[2];
-	struct fi_fabric_attr *attr;
+	struct rail *rail;
 	uint32_t i;
 
 	for (i = 0; i < 2; i++) {
-		attr = rail_at(rig->from.dp, i)->fab.info->fabric_attr;
+		rail = rail_at(rig->from.dp, i);
 		if (refuse)
-			name[i] = attr->prov_name;
-		attr->prov_name = refuse ? none : name[i];
+			name[i] = test_rail_rename(rail, none);
+		else
+			test_rail_rename(rail, name[i]);
 	}
 }
 

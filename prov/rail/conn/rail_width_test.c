@@ -925,7 +925,7 @@ static uint32_t width_lent(const struct width_rig *rig)
 
 static void test_extra_lane_that_cannot_be_opened_returns_its_places(void)
 {
-	struct fi_fabric_attr *attr;
+	static char none[] = "none";
 	struct width_rig rig;
 	struct rail_lane *lane;
 	uint64_t now;
@@ -937,9 +937,7 @@ static void test_extra_lane_that_cannot_be_opened_returns_its_places(void)
 	test_plane_still(&rig.from);
 	CU_ASSERT_EQUAL(width_lent(&rig), 1);
 	/* no provider has the name */
-	attr = rig.rail->fab.info->fabric_attr;
-	name = attr->prov_name;
-	attr->prov_name = "none";
+	name = test_rail_rename(rig.rail, none);
 	lane = width_lane(&rig, 1);
 	rail_renew_lane(rail_lane_active(lane) ? lane : lane + 1, 0);
 	CU_ASSERT_TRUE(width_await_closed(&rig));
@@ -947,7 +945,7 @@ static void test_extra_lane_that_cannot_be_opened_returns_its_places(void)
 	rail_progress_reopen(rig.from.dp, now);
 	CU_ASSERT_EQUAL(width_lent(&rig), 0);
 	CU_ASSERT_FALSE(__atomic_load_n(&rig.rail->link.lost, __ATOMIC_RELAXED));
-	attr->prov_name = name;
+	test_rail_rename(rig.rail, name);
 	CU_ASSERT_TRUE(width_await_open(&rig, now));
 	width_write(&rig, 2, -1);
 	width_end(&rig);
