@@ -4,12 +4,13 @@
  * memory of a local process, the bytes pass through remote bounce slots of that
  * process. The slots are memory that local processes can map, so the initiator
  * copies to or from a slot by memcpy. The messages about the slots use the
- * rails. If "local" was installed after the slots were allocated, the kernel
- * copies.
+ * rails. If the transport "local" was installed after the slots were allocated,
+ * the kernel copies (process_vm_readv, process_vm_writev).
  *
  * A copy has the guarantees of other copies to a local process: it holds a copy
- * slot of that process, so the process cannot take the remote bounce slot away
- * during the copy, and a later copy is refused.
+ * slot of that process, which cannot finish unregistering the remote bounce slot
+ * before the copy has ended. A copy that starts after that process has begun to
+ * unregister the remote bounce slot is refused.
  */
 #include "api/engine_host_copy.h"
 
@@ -92,8 +93,8 @@ static void host_done(struct tei_local_op *op, int code, uint64_t bytes)
 
 /* Fills in the operation of a copy. Returns false if the process does not permit
  * copies from and to the slot, or if the memory of this process is being
- * unregistered. A registration that replaces the present one of the slot refuses
- * the copy. */
+ * unregistered. Stores the serial of the slot's registration in op->serial, so that the
+ * copy is refused if the slot is registered again before it starts. */
 static bool host_prepare(struct engine *e, struct tei_staging_copy *copy)
 {
 	struct engine_local_process *process = copy->near;

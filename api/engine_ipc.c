@@ -46,8 +46,8 @@ struct ipc_map {
 	uint64_t serial;	/* registration at the process, or 0 if the
 				 * mapping cannot be used any longer */
 	uint32_t place;		/* see struct tei_local_gpu */
-	bool near;		/* the driver was to map the buffer on the GPU
-				 * of memory of this process */
+	bool near;		/* the attempt had an address in GPU memory of
+				 * this process, so it tried that GPU, too */
 };
 
 /* The mapped GPU memory of a local process. Created by engine_ipc_new, freed by

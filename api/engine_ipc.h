@@ -50,8 +50,9 @@ struct engine_ipc_op {
 /*
  * Finds the mapping of a range of the process, and maps the buffer that contains
  * it, unless this has failed within the last second. "near" is an address in GPU
- * memory of this process, or 0. Sets range->place and range->serial, and stores the address of
- * the range in this process in *at. Returns false if the range cannot be mapped. May block in the driver.
+ * memory of this process, or 0. Sets range->place and range->serial, and stores
+ * the address of the range in this process in *at. Returns false if the range
+ * cannot be mapped. May block in the driver.
  */
 bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 		     struct tei_local_gpu_range *range, uint64_t *at);
@@ -74,12 +75,12 @@ int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
 void engine_ipc_broken(struct engine_ipc *ipc,
 		       const struct tei_local_gpu_range *range);
 
-/* Returns true if memory of the process is to be unmapped: its owner has
- * unregistered it or has ended. Waits for no lock and does not call the driver.
- * Returns false if another thread has the lock. */
+/* Returns true if a mapped buffer must be unmapped: its owner has unregistered it
+ * or has ended, or engine_ipc_broken has reported it. Does not call the driver,
+ * and returns false if another thread holds the lock. */
 bool engine_ipc_stale(struct engine_ipc *ipc);
-/* Unmaps this memory, except for buffers that copies use. May block in the
- * driver. */
+/* Unmaps the buffers for which engine_ipc_stale returns true, except for buffers
+ * that copies use. May block in the driver. */
 void engine_ipc_unmap_stale(struct engine_ipc *ipc);
 
 #endif /* TEI_API_ENGINE_IPC_H */

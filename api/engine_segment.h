@@ -174,8 +174,9 @@ bool engine_segment_drain(struct engine *e, uint64_t until_ns);
 /*
  * Queues a job that unmaps GPU memory of local processes: memory that its owner
  * has unregistered, memory of processes that have ended, and memory of closed
- * segments. This is the callback of tei_gpu_set_sweep; arg is the engine. Waits
- * for no lock and does not call the driver.
+ * segments. This is the callback of tei_gpu_set_sweep; arg is the engine. Does
+ * not call the driver, and does not wait for locks that are held during calls of
+ * the driver.
  */
 void engine_segment_sweep(void *arg);
 

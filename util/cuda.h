@@ -109,7 +109,7 @@ struct tei_cuda_ipc {
 	uint64_t offset;	/* start of the range in the allocation, or in
 				 * the first chunk, bytes */
 	uint32_t kind;		/* a value of enum tei_cuda_ipc_kind */
-	uint32_t zero;
+	uint32_t zero;		/* padding, 0 */
 };
 
 /* Physical memory from cuMemCreate, all of which is mapped. */
@@ -131,15 +131,18 @@ struct tei_cuda_chunks {
 void tei_cuda_chunks_close(struct tei_cuda_chunks *chunks);
 
 /*
- * Needs a pushed context. Gets what other processes need to open the memory
- * [addr, addr + len). The caller closes the file descriptors of *chunks when no
+ * Needs a pushed context. Stores in *out and *chunks what other processes need to
+ * open the memory [addr, addr + len). The caller closes the file descriptors of *chunks when no
  * other process is to open the memory any longer; the driver may keep the memory
- * until then. Returns TEI_ERR_INVALID if the range is neither within one
- * allocation nor in chunks of one GPU, TEI_ERR_TOO_MANY if there are too many
- * chunks, or more than half of the file descriptors that the process may have
- * would be in use, TEI_ERR_UNSUPPORTED if the library lacks a function or the
- * program has created a chunk that cannot be exported, or the error of the
- * driver, which refuses memory pools.
+ * until then. Returns 0, the error of the driver, which refuses memory pools, or
+ *
+ * TEI_ERR_INVALID: the range is neither within one allocation nor in chunks of
+ *	one GPU;
+ * TEI_ERR_TOO_MANY: there are more than TEI_CUDA_CHUNKS chunks, or more than half
+ *	of the file descriptors that the process may have would be in use;
+ * TEI_ERR_UNSUPPORTED: the library lacks a function, the program has created a
+ *	chunk that cannot be exported, or the driver does not report where a chunk
+ *	begins.
  */
 int tei_cuda_ipc_export(struct tei_cuda *cuda, uint64_t addr, uint64_t len,
 			struct tei_cuda_ipc *out,

@@ -141,7 +141,7 @@ static int chunk_same(struct tei_cuda *cuda, uint64_t addr, uint64_t handle,
 	if (other == handle)
 		return 0;
 	cuda_explain(err, TEI_ERR_UNSUPPORTED,
-		     "the driver does not tell where the chunks of the memory begin");
+		     "the driver does not report where the chunks of the memory begin");
 	return err->code;
 }
 

@@ -25,8 +25,9 @@ struct context {
 	 * freed only while a context is current */
 	bool strict;
 	unsigned int flags;
-	bool gone;			/* true: destroyed; only a primary
-					 * context can come back */
+	bool gone;			/* true: destroyed; a primary context
+					 * that is retained again exists
+					 * again */
 };
 
 struct chunk;				/* physical memory from cuMemCreate */
@@ -46,7 +47,7 @@ struct memory {
 	char *alias;			/* accessible mapping of the same
 					 * bytes */
 	size_t size;
-	struct context *context;	/* NULL if mapped */
+	struct context *context;	/* NULL: from cuMemMap */
 	int device;
 	unsigned int opened;		/* number of times that the memory of
 					 * another process was opened; 0: the
@@ -58,8 +59,8 @@ struct memory {
 	/* addresses that the memory is mapped to; NULL: it is from cuMemAlloc
 	 * or opened */
 	struct reserve *reserve;
-	struct chunk *chunk;		/* if mapped: its physical memory */
-	unsigned int access;		/* if mapped: bit i is set if GPU i has
+	struct chunk *chunk;		/* from cuMemMap: its physical memory */
+	unsigned int access;		/* from cuMemMap: bit i is set if GPU i has
 					 * access */
 };
 

@@ -142,8 +142,8 @@ EXPORT int cuMemGetAllocationPropertiesFromHandle(struct prop *prop,
 	return driver_leave(OK);
 }
 
-/* The file descriptor survives exec, because the library must not rely on the
- * driver for that. */
+/* The file descriptor has no FD_CLOEXEC: the library must set this flag itself,
+ * because a driver may leave it out. */
 EXPORT int cuMemExportToShareableHandle(int *fd, uint64_t handle, int type,
 					unsigned long long flags);
 EXPORT int cuMemExportToShareableHandle(int *fd, uint64_t handle, int type,

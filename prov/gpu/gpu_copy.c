@@ -392,9 +392,10 @@ static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
  * Checks whether the oldest copy has ended. Returns 1 if it has ended, else 0.
  * Sets *failed and *err if the driver reports an error. A failed copy counts as
  * ended only when the stream has passed it or cannot continue; until then its
- * memory must not be reused. If the copy has a guard, an error of the stream does
- * not prove that it cannot continue, unless the context is gone: the owner of the
- * memory would use it for other data.
+ * memory must not be reused. A copy with a guard accesses memory of another
+ * process, which uses the memory for other data after the claim was released. An
+ * error of the stream does not prove that such a copy has ended; it has ended if
+ * the stream has passed it or if the context is gone.
  */
 static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 		     const struct gpu_copy *copy, struct tei_err *err,

@@ -139,16 +139,21 @@ int tei_gpu_mem_export(struct tei_gpu *ctx, const void *addr, uint64_t len,
 
 /*
  * Maps len bytes of GPU memory that another process has exported. The caller
- * may close the file descriptors of the chunks afterwards. *addr gets
- * their address in this process, which operations may use as source or
- * destination, and which is unmapped by tei_gpu_mem_remove or tei_gpu_fini. The
- * memory is mapped in the primary context of the GPU that has the registered
- * memory at "near". If there is none, or if this fails, it is mapped in the primary
- * context of its own GPU. The context stays retained until then. A range of
- * an allocation that is mapped already gets the same address, and each call needs a
- * tei_gpu_mem_remove; only the last of these waits for copies. Chunks get other
- * addresses each time. Returns 0 or an error of tei_cuda_ipc_open or
- * tei_cuda_retain. May block in the driver.
+ * may close the file descriptors of the chunks afterwards. *addr gets the address
+ * of the memory in this process, which operations may use as source or
+ * destination. tei_gpu_mem_remove or tei_gpu_fini unmaps the memory.
+ *
+ * The memory is mapped in the primary context of the GPU that has the registered
+ * memory at "near". If "near" is not in registered GPU memory, or if that GPU
+ * cannot map the memory, it is mapped in the primary context of the GPU that
+ * holds it. The context is retained until the memory is unmapped.
+ *
+ * If the same range of an allocation from cuMemAlloc is mapped already, *addr is
+ * the same address again, and each call needs a tei_gpu_mem_remove, of which only
+ * the last one waits for copies. Chunks get a new address with each call.
+ * Returns 0, TEI_ERR_MEMORY, TEI_ERR_OVERLAP if only a part of the range is mapped
+ * already, or an error of tei_cuda_ipc_open, tei_cuda_retain or tei_cuda_retain_at.
+ * May block in the driver.
  */
 int tei_gpu_peer_open(struct tei_gpu *ctx, const struct tei_cuda_ipc *from,
 		      const struct tei_cuda_chunks *chunks, uint64_t len,
@@ -205,8 +210,8 @@ typedef void (*tei_gpu_done_fn)(struct tei_gpu_op *op, int code,
 				const struct tei_err *err);
 
 /*
- * Gives the permission to access memory of another process, which each copy of an
- * operation requires: a claim. Created by the caller, which frees the guard after
+ * Takes and releases claims. Each copy of an operation with a guard needs a claim,
+ * which permits it to access memory of another process. Created by the caller, which frees the guard after
  * the operations have ended and leave was called for each claim, or after
  * tei_gpu_fini. The module's thread calls both functions.
  */

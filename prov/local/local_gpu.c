@@ -19,10 +19,11 @@
  * themselves, soon after the end of the process.)
  *
  * The files of a region are published before its serial number, and closed after
- * the serial number has become 0. A reader that finds the same serial number
- * after it has duplicated the file descriptors has therefore got these files and
- * no later ones with the same numbers, unless the program has closed a file that
- * it does not own. The inode numbers are compared because of that.
+ * the serial number has become 0. A reader duplicates the file descriptors
+ * and then reads the serial number. If it is unchanged, the target had not closed
+ * the files, so the duplicates refer to them. The exception is a target whose
+ * program has closed a file descriptor of this library by mistake: its number may
+ * belong to another file. Therefore, the reader compares the inode numbers.
  *
  * Peers can write to the copy slots only. Any process with ptrace access can
  * overwrite the entries, so the context has a list of its own of the published

@@ -9,13 +9,14 @@
 
 /*
  * Copies length bytes from local to remote if write is true, otherwise from
- * remote to local. The ranges may overlap. remote is target memory at which this
- * process has it: memory of this process, or a mapping of a peer's memory.
+ * remote to local. The ranges may overlap. remote is the
+ * address in this process of target memory: of memory of this process, or of a
+ * mapping of a peer's memory.
  *
- * ThreadSanitizer sees the access to local memory only. It cannot see what orders
- * the accesses to target memory: messages over the rails, which libfabric carries
- * and a sanitizer does not see, or nothing for requests whose target ranges
- * overlap.
+ * The access to target memory is hidden from ThreadSanitizer, which would report
+ * races that are none: it does not see the messages over the rails that order
+ * such accesses. Requests whose target ranges overlap are not ordered, and need
+ * not be.
  */
 void local_move(bool write, char *local, char *remote, uint64_t length);
 

@@ -889,8 +889,8 @@ static void progress_widened(struct tei_rail_dp *dp)
 			rail_renew_widen(rail_at(dp, i));
 }
 
-/* After an extra lane could not be opened, returns the places of its connections,
- * and opens the lane again if it is still needed. */
+/* After an extra lane could not be opened, gives back the places that it has
+ * borrowed for its connections, and opens it again if it is still needed. */
 static void progress_extra_failed(struct rail *rail, uint64_t now)
 {
 	if (!rail->link.extra_failed || now < rail->link.extra_next_ns)

@@ -77,11 +77,12 @@ void staging_err(struct tei_err *err, int code, const char *text);
  */
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		     uint32_t access, char **mem, struct tei_err *err);
-/* Unregisters the memory and frees its pages if other processes can map it, but
- * does not unmap it. If it returns 0, neither a rail nor a copy accesses the
- * memory any longer. Blocks for at most wait_ns for the rails, for at most
- * wait_ns for the copies of the GPU, and for at most MOONRAIL_FENCE_MS for the
- * copies inside this host. May be called again after an error. */
+/* Unregisters the memory. If it returns 0, neither a rail nor a copy accesses the
+ * memory any longer, and pages that other processes could map are freed; the
+ * caller unmaps the memory. Blocks for at most wait_ns for the rails, for at most
+ * wait_ns for the copies of the GPU, and for at most the shorter of wait_ns and
+ * MOONRAIL_FENCE_MS for the copies inside this host. May be called again after an
+ * error. */
 int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns);
 
 /* --- staging_pool.c: bounce buffers of both parts ------------------------- */

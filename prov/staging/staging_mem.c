@@ -40,8 +40,9 @@ static int mem_share(struct tei_staging *s, char *mem, size_t len, int node,
 	return 0;
 }
 
-/* Ends the copies by processes of this host. Waits less than for the rails,
- * because only a process that is stopped during a copy takes long. */
+/* Ends the copies by processes of this host. Waits for at most the shorter of
+ * wait_ns and MOONRAIL_FENCE_MS: a copy is short unless a process is stopped in the
+ * middle of it. */
 static int mem_unshare(struct tei_staging *s, char *mem, uint64_t wait_ns)
 {
 	uint64_t fence = staging_fence_ns(s);

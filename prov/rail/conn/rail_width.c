@@ -40,8 +40,8 @@ bool rail_width_covers(const struct rail_conn *conn,
 }
 
 /* Returns the largest width of the pairs of the rail. If the user has set no
- * limit, each rail has as many lanes as the CPUs can use, and the open rails
- * divide this number among themselves. Rails that have been replaced do not
+ * limit, this is the number of lanes that the CPUs can use, which is rail->ntx,
+ * divided by the number of open rails. Rails that have been replaced do not
  * count: few peers still use them. */
 static uint32_t width_most(const struct rail *rail)
 {

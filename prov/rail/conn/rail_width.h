@@ -51,8 +51,8 @@ struct rail_slice;
 /* A new connection must carry its first slice within this time. It may need a
  * new lane. */
 #define RAIL_WIDTH_JOIN_NS	(3 * TEI_NS_PER_SEC)
-/* A pause in the load of more than RAIL_WIDTH_GAP_NS ends a trial without
- * success, and one of more than RAIL_WIDTH_IDLE_NS ends the load. */
+/* If the load pauses for more than RAIL_WIDTH_GAP_NS, the current trial ends and
+ * has had no success. A pause of more than RAIL_WIDTH_IDLE_NS ends the load. */
 #define RAIL_WIDTH_GAP_NS	(20 * TEI_NS_PER_MS)
 #define RAIL_WIDTH_IDLE_NS	TEI_NS_PER_SEC
 /* Time after which an extra lane that is not in use is closed. */

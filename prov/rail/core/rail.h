@@ -246,8 +246,8 @@ struct rail_link {
 					 * opened: its borrowed places must be
 					 * returned, and the opening must be
 					 * tried again if the lane is needed */
-	uint64_t extra_next_ns;		/* thread: earliest time at which this
-					 * is done */
+	uint64_t extra_next_ns;		/* thread: earliest time of the next
+					 * attempt at this */
 };
 
 /* The contact lane of a rail (conn/rail_contact_lane.c). */

@@ -370,9 +370,10 @@ bool rail_use_first(struct tei_rail_dp *dp);
 
 /* Makes UNUSED tx lanes WANTED because the open lanes have left slices that
  * could be posted: on every rail that has a route to such a peer, one lane.
- * late: false if the slices have just been offered to the open lanes: slices
- * whose keys have not been checked then do not count. true if the open lanes
- * have been polled since, as in the progress thread's periodic call.
+ * late: true if the open lanes have been polled since the slices were submitted,
+ * as in the periodic call of the progress thread. If it is false, the open lanes
+ * may not have examined the slices yet, and only slices that are to be sent again
+ * and queues whose first task has checked keys count.
  * dp->sched must not be held. Any thread. */
 void rail_use_for_tasks(struct tei_rail_dp *dp, bool late);
 

@@ -132,9 +132,9 @@ static bool use_keys_known(const struct tei_list *queue)
 
 /* Returns true if the peer, which is in the list of peers with slices, has
  * slices that can be posted. If late is true, the open lanes have examined the
- * slices since they were submitted: a key that is missing has then been
- * requested (keys.want.active). Otherwise, the keys of the first task in a queue
- * must have been checked. */
+ * slices since they were submitted, so a key that is missing has been requested
+ * (keys.want.active). If late is false, the peer must have slices that are to be
+ * sent again, or a queue whose first task has checked keys. */
 static bool use_is_left(const struct tei_rail_peer *peer, bool late)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -55,7 +55,7 @@ void rail_renew_reopen(struct rail *rail);
  * endpoint. Progress thread. */
 void rail_renew_widen(struct rail *rail);
 
-/* Returns the places that extra lanes without an endpoint have borrowed from
+/* Gives back the places that extra lanes without an endpoint have borrowed from
  * other endpoint caches. Returns false if it must be called again, because a
  * retired slot of such a lane is still open. Progress thread. */
 bool rail_renew_release(struct rail *rail);

@@ -111,8 +111,9 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	if (!ret)
 		peer->life.again_ns = 0;
 	else if (ret == -FI_EAGAIN && lane && !peer->life.again_ns)
-		/* not if the lane is being opened: this ends soon, so the
-		 * attempts do not become rare */
+		/* From this time on, attempts become rare (rail_ctl_again).
+		 * If lane is NULL, the lane is being opened; this ends soon,
+		 * so the attempts stay frequent. */
 		peer->life.again_ns = now;
 	if (ret == -FI_EAGAIN && lane) {
 		/* a connection is established only while the lane is polled */

@@ -201,8 +201,9 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	}
 	if (c->rounds && !(c->rounds % CONTACT_USUAL))
 		return rail_msg_send(p, buf, len, attempt);
-	/* The attempts become rare (rail_ctl_again), except while the only
-	 * reason is that lanes are being opened: this ends soon. */
+	/* The attempts become rare (rail_ctl_again). They stay frequent if
+	 * all pairs without a sent hello only wait until a lane is open: this
+	 * is soon. */
 	if ((ends & (1u << CONTACT_CONNECTING | 1u << CONTACT_NO_LANE)) &&
 	    !p->life.again_ns)
 		p->life.again_ns = now;
