@@ -28,18 +28,14 @@ struct tei_rail_peer;
 struct rail_conn {
 	/* fixed */
 	struct tei_rail_peer *peer;
-	uint16_t remote;		/* remote rail: index into
-					 * peer->remotes */
 	struct rail_width *width;	/* width of the rail pair, which all
 					 * connections of the pair share; NULL
 					 * if the pair never has connections on
 					 * extra lanes */
+	uint16_t remote;		/* remote rail: index into
+					 * peer->remotes */
 
 	/* guarded by the lock of the active lane */
-	uint32_t lane_gen, remote_serial; /* lane generation and
-					   * rail_remote.serial for which
-					   * fi_addr is valid */
-	fi_addr_t fi_addr;
 	bool ready;			/* fi_addr is valid for lane_gen and
 					 * remote_serial */
 	bool used;			/* a slice or message was posted to
@@ -47,12 +43,6 @@ struct rail_conn {
 	bool cut;			/* the provider's connection of lane_gen
 					 * was cut, and the provider may not
 					 * have closed it yet */
-	struct tei_socket old;		/* if "cut" is true: socket of the cut
-					 * connection; fd is -1 if the socket is
-					 * unknown */
-	uint64_t old_ns;		/* if "cut" is true: start of the wait
-					 * until the provider has closed the
-					 * connection; 0 if there is no wait */
 	bool connected;			/* the connection is established: an
 					 * operation has completed on it */
 	bool excluded;			/* the connection has just been cut
@@ -60,9 +50,20 @@ struct rail_conn {
 					 * not counted against the rail */
 	bool blocked_now;		/* a post of the current bundle has
 					 * returned -FI_EAGAIN */
+	uint32_t lane_gen, remote_serial; /* lane generation and
+					   * rail_remote.serial for which
+					   * fi_addr is valid */
+	fi_addr_t fi_addr;
+	struct tei_socket old;		/* if "cut" is true: socket of the cut
+					 * connection; fd is -1 if the socket is
+					 * unknown */
+	uint64_t old_ns;		/* if "cut" is true: start of the wait
+					 * until the provider has closed the
+					 * connection; 0 if there is no wait */
 	uint32_t posted;		/* number of slices posted on the
 					 * connection in lane generation
 					 * lane_gen and not completed */
+	uint32_t backoff_us;
 	uint64_t moves;			/* atomic: progress counter: incremented
 					 * when a slice completes, or is posted
 					 * on the idle connection */
@@ -83,7 +84,6 @@ struct rail_conn {
 	uint64_t asked_ns;		/* time of the last message sent on the
 					 * connection; 0 if no message was
 					 * sent */
-	uint32_t backoff_us;
 	uint32_t failed_attempts; /* atomic: number of lanes that were renewed
 				   * because this connection did not connect;
 				   * set to 0 when it connects */
@@ -98,13 +98,13 @@ struct rail_conn {
 					 * yet. A slice ends if it completes or
 					 * fails, or if it is given back without
 					 * a post */
-	uint64_t bytes;			/* payload of the slices that "inflight"
-					 * counts, bytes */
-	uint64_t bulk_bytes;		/* bulk data among "bytes" */
 	uint32_t took_in;		/* last accounting round
 					 * (rail->bulk.turn) in which the
 					 * connection took bulk data; 0 if it
 					 * took none yet */
+	uint64_t bytes;			/* payload of the slices that "inflight"
+					 * counts, bytes */
+	uint64_t bulk_bytes;		/* bulk data among "bytes" */
 	uint32_t room;			/* limit of the slices that the provider
 					 * accepts on the connection at a time;
 					 * 0 if no limit is known */
