@@ -25,8 +25,8 @@ struct context {
 	 * freed only while a context is current */
 	bool strict;
 	unsigned int flags;
-	bool gone;			/* true: destroyed; a primary context
-					 * that is retained again exists
+	bool gone;			/* true: destroyed. A primary context
+					 * exists again after it is retained
 					 * again */
 };
 

@@ -370,10 +370,9 @@ bool rail_use_first(struct tei_rail_dp *dp);
 
 /* Makes UNUSED tx lanes WANTED because the open lanes have left slices that
  * could be posted: on every rail that has a route to such a peer, one lane.
- * late: true if the open lanes have been polled since the slices were submitted,
- * as in the periodic call of the progress thread. If it is false, the open lanes
- * may not have examined the slices yet, and only slices that are to be sent again
- * and queues whose first task has checked keys count.
+ * late: true if the open lanes have been polled since the slices were submitted.
+ * If it is false, they may not have examined the slices yet, and only slices that
+ * are to be sent again and queues whose first task has checked keys count.
  * dp->sched must not be held. Any thread. */
 void rail_use_for_tasks(struct tei_rail_dp *dp, bool late);
 
