@@ -24,11 +24,13 @@
 
 /* --- the host memory of this process -------------------------------------- */
 
-int engine_host_share(void *arg, void *mem, uint64_t len, bool remote)
+int engine_host_share(void *arg, void *mem, uint64_t len, bool remote,
+		      uint64_t *serial)
 {
 	struct engine *e = arg;
 	int ret = ENOTSUP;
 
+	*serial = 0;
 	/* other processes do not copy before the transport is installed */
 	if (remote && __atomic_load_n(&e->local_on, __ATOMIC_RELAXED))
 		ret = tei_local_memory_map(e->local, mem, len,
@@ -40,6 +42,8 @@ int engine_host_share(void *arg, void *mem, uint64_t len, bool remote)
 	if (ret)
 		TEI_DEBUG_LOG("engine", "%p, %llu bytes: no copies from and to bounce buffers of GPU memory inside this host: %s",
 			      mem, (unsigned long long)len, tei_err_name(ret));
+	else
+		*serial = tei_local_region_serial(e->local, mem);
 	return 0;
 }
 
@@ -79,10 +83,11 @@ static void host_end(struct tei_staging_copy *copy, int code, uint64_t bytes,
 		err = NULL;
 	}
 	if (code)
-		status = code == TEI_ERR_CANCELED ? STATUS_CANCELED :
-						    STATUS_FAILED;
-	engine_traffic_count(&process->traffic, copy->read, code ? 0 : bytes,
-			     status);
+		status = STATUS_CANCELED;
+	/* the bytes of a copy that has failed are moved over the rails */
+	if (!code || code == TEI_ERR_CANCELED)
+		engine_traffic_count(&process->traffic, copy->read,
+				     code ? 0 : bytes, status);
 	tei_staging_copy_done(copy, code, err);
 }
 
@@ -92,9 +97,8 @@ static void host_done(struct tei_local_op *op, int code, uint64_t bytes)
 }
 
 /* Fills in the operation of a copy. Returns false if the process does not permit
- * copies from and to the slot, or if the memory of this process is being
- * unregistered. Stores the serial of the slot's registration in op->serial, so that the
- * copy is refused if the slot is registered again before it starts. */
+ * copies from and to the slot with this serial, or if the memory of this process
+ * is being unregistered. */
 static bool host_prepare(struct engine *e, struct tei_staging_copy *copy)
 {
 	struct engine_local_process *process = copy->near;
@@ -106,12 +110,22 @@ static bool host_prepare(struct engine *e, struct tei_staging_copy *copy)
 	op->registered = true;
 	op->remote = copy->slot;
 	op->length = copy->length;
-	op->serial = tei_local_serial(e->local, op->peer, op->remote,
-				      op->length, !copy->read);
+	op->serial = copy->serial;
 	op->done = host_done;
 	op->group = copy;
-	return op->serial && !tei_local_region_check(e->local, op->local,
-						     op->length, copy->read);
+	return op->serial &&
+	       tei_local_serial(e->local, op->peer, op->remote, op->length,
+				!copy->read) == op->serial &&
+	       !tei_local_region_check(e->local, op->local, op->length,
+				       copy->read);
+}
+
+/* Returns true if the calling thread may copy: a kernel copy waits for page
+ * faults in the memory of the other process. */
+static bool host_copies_inline(const struct tei_local_op *op)
+{
+	return op->length <= TEI_LOCAL_INLINE &&
+	       (tei_local_peer_is_self(op->peer) || tei_local_op_mapped(op));
 }
 
 bool engine_host_copy(void *arg, struct tei_staging_copy *copy)
@@ -123,7 +137,7 @@ bool engine_host_copy(void *arg, struct tei_staging_copy *copy)
 
 	if (!host_prepare(e, copy))
 		return false;
-	if (op->length <= TEI_LOCAL_INLINE)
+	if (host_copies_inline(op))
 		ret = tei_local_copy_op(e->local, op, &err);
 	/* no byte was copied if a copy is refused with TEI_ERR_NOT_REGISTERED,
 	 * or is not submitted */
@@ -139,5 +153,5 @@ void engine_host_copy_cancel(void *arg, struct tei_staging_copy *copy)
 {
 	struct engine *e = arg;
 
-	tei_local_cancel(e->local, host_op(copy));
+	tei_local_cancel_start(e->local, host_op(copy));
 }

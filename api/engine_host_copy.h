@@ -13,7 +13,8 @@
 
 struct tei_staging_copy;
 
-int engine_host_share(void *arg, void *mem, uint64_t len, bool remote);
+int engine_host_share(void *arg, void *mem, uint64_t len, bool remote,
+		      uint64_t *serial);
 int engine_host_unshare(void *arg, void *mem, uint64_t deadline_ns);
 void engine_host_release(void *arg, void *mem);
 bool engine_host_copy(void *arg, struct tei_staging_copy *copy);

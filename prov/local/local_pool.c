@@ -536,6 +536,16 @@ void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op)
 	tei_mutex_unlock(&ctx->lock);
 }
 
+void tei_local_cancel_start(struct tei_local *ctx, struct tei_local_op *op)
+{
+	if (local_guard(ctx))
+		return;
+	tei_mutex_lock(&ctx->lock);
+	if (op->live)
+		pool_cancel(ctx, op);
+	tei_mutex_unlock(&ctx->lock);
+}
+
 /*
  * Returns a live operation of peer (of any peer if peer is NULL) that has
  * neither failed nor been cancelled. Returns NULL if there is none.

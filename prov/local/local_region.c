@@ -107,6 +107,20 @@ static struct local_region *region_find(struct tei_local *ctx, uint64_t base,
 	return !len || r->end - r->base == len ? r : NULL;
 }
 
+uint64_t tei_local_region_serial(struct tei_local *ctx, const void *base)
+{
+	const struct local_region *r;
+	uint64_t serial;
+
+	if (local_guard(ctx))
+		return 0;
+	tei_mutex_lock(&ctx->lock);
+	r = region_find(ctx, (uint64_t)(uintptr_t)base, 0);
+	serial = r ? r->serial : 0;
+	tei_mutex_unlock(&ctx->lock);
+	return serial;
+}
+
 /* Finds the region at base, which is being removed, marks it as changed and
  * returns it. It must be searched again because other threads may have moved it
  * in the table. */

@@ -92,10 +92,8 @@ struct tei_local_id {
  * within the process work. */
 int tei_local_identity(struct tei_local *ctx, struct tei_local_id *out);
 
-/*
- * Writes the identity as one word of printable ASCII without quotes, at most
- * TEI_LOCAL_ID_TEXT bytes. Returns 0, or TEI_ERR_INVALID if buf is too small.
- */
+/* Writes the identity as one word of printable ASCII without quotes, at most
+ * TEI_LOCAL_ID_TEXT bytes. Returns 0, or TEI_ERR_INVALID if buf is too small. */
 int tei_local_id_format(const struct tei_local_id *id, char *buf, size_t len);
 
 /*
@@ -120,6 +118,10 @@ int tei_local_id_parse(const char *text, struct tei_local_id *out);
  */
 int tei_local_region_add(struct tei_local *ctx, const void *base,
 			 uint64_t len, uint32_t access);
+
+/* Returns the serial number of the region that was registered with this base, or
+ * 0 if there is none or if it is being removed. See tei_local_serial. */
+uint64_t tei_local_region_serial(struct tei_local *ctx, const void *base);
 
 /* Publishes several new regions at once. Regions that are added between a call
  * with "on" true and the matching call with "on" false stay unpublished: they
@@ -149,11 +151,9 @@ struct tei_local_range {
 	int code;     /* result; a value that tei_local_region_remove returns */
 };
 
-/*
- * Removes several regions at once: the table is published once instead of once
+/* Removes several regions at once: the table is published once instead of once
  * per region. Sets the code of each range. A region that cannot be removed does
- * not affect the other ones.
- */
+ * not affect the other ones. */
 void tei_local_regions_remove(struct tei_local *ctx,
 			      struct tei_local_range *ranges, size_t count,
 			      uint64_t deadline_ns);
@@ -210,16 +210,12 @@ enum tei_local_reason tei_local_peer_open(struct tei_local *ctx,
 					  struct tei_err *err,
 					  struct tei_local_peer **out);
 
-/*
- * Cancels the operations of the peer, as tei_local_cancel does, then frees the
- * peer.
- */
+/* Cancels the operations of the peer, as tei_local_cancel does, then frees the
+ * peer. */
 void tei_local_peer_close(struct tei_local *ctx, struct tei_local_peer *peer);
 
-/*
- * Returns true if the process lives and its context is still the one that was
- * opened. Makes a few system calls.
- */
+/* Returns true if the process lives and its context is still the one that was
+ * opened. Makes a few system calls. */
 bool tei_local_peer_alive(struct tei_local_peer *peer);
 
 /* Returns true if the process has ended and no longer accesses memory. If this
@@ -337,11 +333,11 @@ struct tei_local_op {
  * TEI_ERR_MEMORY, or TEI_ERR_CONTEXT (forked child, or the context is closing).
  *
  * Codes of done: TEI_ERR_NOT_REGISTERED (range not registered at the target, or
- * no longer, or registered again since the first piece), TEI_ERR_CONTEXT (the peer has ended or its memory is unmapped),
- * TEI_ERR_INVALID (local memory is unmapped; only in a kernel copy),
- * TEI_ERR_TOO_MANY (no free copy slot at the target for slice_timeout_s). A
- * caller that sets no err finds the error record in op->why during done, or in
- * the thread's last error if the call fails.
+ * no longer, or registered again since the first piece), TEI_ERR_CONTEXT (the
+ * peer has ended or its memory is unmapped), TEI_ERR_INVALID (local memory is
+ * unmapped; only in a kernel copy), TEI_ERR_TOO_MANY (no free copy slot at the
+ * target for slice_timeout_s). A caller that sets no err finds the error record
+ * in op->why during done, or in the thread's last error if the call fails.
  */
 int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
 
@@ -352,6 +348,9 @@ int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
  * done must not submit it again. An operation that is not submitted is
  * ignored. */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
+/* Does the same without waiting: done is called after the last piece that is
+ * being copied, possibly before the call returns. */
+void tei_local_cancel_start(struct tei_local *ctx, struct tei_local_op *op);
 
 /* Waits until every operation has ended and its done callback has returned.
  * Returns true, or false at the deadline. Operations submitted meanwhile count

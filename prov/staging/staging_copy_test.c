@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "api/engine_host_copy.h"
 #include "prov/local/local_int.h"
 #include "prov/local/tei_local_stats.h"
 #include "prov/staging/staging_rig_test.h"
@@ -17,11 +18,14 @@ static struct {
 	uint32_t inside;		/* atomic: number of copies that have
 					 * reached the gate */
 	bool open;			/* atomic */
+	bool passes;			/* atomic: later copies need not wait */
 } gate;
 
 static void gate_hook(void *arg)
 {
 	(void)arg;
+	if (__atomic_load_n(&gate.passes, __ATOMIC_RELAXED))
+		return;
 	__atomic_add_fetch(&gate.inside, 1, __ATOMIC_RELAXED);
 	while (!__atomic_load_n(&gate.open, __ATOMIC_ACQUIRE))
 		rig_sleep();
@@ -55,16 +59,17 @@ static uint64_t copy_bytes(const struct remote_rig *r)
 	return c.tx_bytes + c.rx_bytes;
 }
 
-/* Starts a write of one piece and waits until its copy is at the gate. */
-static batch_id_t copy_start(struct remote_rig *r)
+/* Starts a write of at most one piece and waits until its copy is at the gate. */
+static batch_id_t copy_start(struct remote_rig *r, uint64_t len)
 {
 	struct transfer_request rq = { OPCODE_WRITE, r->host, r->seg, r->gpu,
-				       TEI_STAGING_PIECE };
+				       len };
 	batch_id_t id = allocateBatchID(r->user, 1);
 	uint64_t end = tei_now_ns() + RIG_WAIT;
 
 	memset(r->host, COPY_MARK, RIG_SIZE);
 	__atomic_store_n(&gate.open, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&gate.passes, false, __ATOMIC_RELAXED);
 	__atomic_store_n(&gate.inside, 0, __ATOMIC_RELAXED);
 	copy_local(r->user)->before_copy = gate_hook;
 	CU_ASSERT_FATAL(!submitTransfer(r->user, id, &rq, 1));
@@ -166,13 +171,88 @@ static void test_slots_without_copies_use_the_rails(void)
 	rig_close(&r);
 }
 
-/* A task is cancelled during its copy. It must not end before the copy. While
- * the copy is in progress, the target must not take the slot away, although the
- * initiator is silent for longer than the target's MC_SLICE_TIMEOUT. */
+/* The initiator has the serial of an earlier registration of the slot's
+ * addresses, which belong to other memory now. */
+static void test_copy_to_a_slot_that_was_registered_again_is_refused(void)
+{
+	struct remote_rig r = copy_open("30");
+	struct engine *e = r.user;
+	struct staging_slot *slot =
+		staging_slot_at(rig_remote(r.target)->part.pool[0], 0);
+	struct tei_staging_copy copy = { .near = e->processes.list,
+					 .local = r.host,
+					 .slot = (uintptr_t)slot->mem,
+					 .serial = slot->share,
+					 .read = true };
+	struct tei_local *local = copy_local(r.target);
+	uint64_t before = copy_bytes(&r);
+
+	CU_ASSERT_FATAL(copy.near && copy.serial);
+	CU_ASSERT(!tei_local_region_remove(local, slot->mem, 0, 0));
+	CU_ASSERT(!tei_local_region_add(local, slot->mem, TEI_STAGING_PIECE,
+					TEI_LOCAL_REMOTE));
+	copy.length = TEI_LOCAL_INLINE;
+	CU_ASSERT(!engine_host_copy(e, &copy));
+	copy.length = TEI_STAGING_PIECE;
+	CU_ASSERT(!engine_host_copy(e, &copy));
+	CU_ASSERT_EQUAL(copy_bytes(&r), before);
+	rig_close(&r);
+}
+
+/* A copy finds no free copy slot of the target. The rails move the piece. */
+static void test_piece_whose_copy_fails_uses_the_rails(void)
+{
+	struct remote_rig r = copy_open("30");
+	struct tei_local *local = copy_local(r.target);
+	struct local_slot *slot[LOCAL_SLOTS];
+	const uint64_t base[2] = { 1, 0 }, end[2] = { 2, 0 };
+	uint64_t before = copy_bytes(&r);
+	uint32_t i;
+
+	for (i = 0; i < LOCAL_SLOTS; i++)
+		slot[i] = local_slot_enter(local->shared, local->owner, base,
+					   end);
+	copy_local(r.user)->stall_ns = TEI_NS_PER_MS;
+	memset(r.host, 1, RIG_SIZE);
+	CU_ASSERT(rig_transfer(&r, OPCODE_WRITE, RIG_SIZE));
+	memset(r.host, 0, RIG_SIZE);
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, RIG_SIZE));
+	CU_ASSERT(r.host[0] == 1 &&
+		  !memcmp(r.host, r.host + 1, RIG_SIZE - 1));
+	CU_ASSERT_EQUAL(copy_bytes(&r), before);
+	for (i = 0; i < LOCAL_SLOTS; i++)
+		if (slot[i])
+			local_slot_leave(slot[i]);
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, RIG_SIZE));
+	CU_ASSERT_EQUAL(copy_bytes(&r) - before, RIG_SIZE);
+	rig_close(&r);
+}
+
+/* A task is cancelled during its copy. It must not end before the copy, and the
+ * other tasks of the initiator continue. */
+static void test_cancelled_task_waits_for_its_copy_only(void)
+{
+	struct remote_rig r = copy_open("1");
+	batch_id_t id = copy_start(&r, TEI_STAGING_PIECE);
+
+	CU_ASSERT(!te_cancel_batch(r.user, id));
+	copy_pause(TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(copy_status(&r, id), STATUS_WAITING);
+	__atomic_store_n(&gate.passes, true, __ATOMIC_RELAXED);
+	CU_ASSERT(rig_transfer(&r, OPCODE_READ, TEI_LOCAL_INLINE));
+	CU_ASSERT_EQUAL(copy_status(&r, id), STATUS_WAITING);
+	CU_ASSERT_EQUAL(copy_finish(&r, id), STATUS_CANCELED);
+	CU_ASSERT(!copy_landed(&r));
+	rig_close(&r);
+}
+
+/* The copy of a cancelled task stops the thread of the initiator. While the copy
+ * is in progress, the target must not take the slot away, although the initiator
+ * is silent for longer than the target's MC_SLICE_TIMEOUT. */
 static void test_slot_stays_while_a_cancelled_copy_is_in_progress(void)
 {
 	struct remote_rig r = copy_open("1");
-	batch_id_t id = copy_start(&r);
+	batch_id_t id = copy_start(&r, TEI_LOCAL_INLINE);
 
 	CU_ASSERT(!te_cancel_batch(r.user, id));
 	CU_ASSERT(rig_await_slots(&r, slot_stale, 1));
@@ -193,7 +273,7 @@ static void test_slot_stays_while_a_cancelled_copy_is_in_progress(void)
 static void test_unregistration_during_a_copy_fails_the_task(void)
 {
 	struct remote_rig r = copy_open("30");
-	batch_id_t id = copy_start(&r);
+	batch_id_t id = copy_start(&r, TEI_STAGING_PIECE);
 	uint64_t start = tei_now_ns();
 
 	CU_ASSERT(!unregisterLocalMemory(r.target, (void *)(uintptr_t)r.gpu));
@@ -210,6 +290,12 @@ const struct tei_test_case copy_cases[] = {
 	  test_bytes_are_copied_inside_the_host },
 	{ "slots_without_copies_use_the_rails",
 	  test_slots_without_copies_use_the_rails },
+	{ "copy_to_a_slot_that_was_registered_again_is_refused",
+	  test_copy_to_a_slot_that_was_registered_again_is_refused },
+	{ "piece_whose_copy_fails_uses_the_rails",
+	  test_piece_whose_copy_fails_uses_the_rails },
+	{ "cancelled_task_waits_for_its_copy_only",
+	  test_cancelled_task_waits_for_its_copy_only },
 	{ "slot_stays_while_a_cancelled_copy_is_in_progress",
 	  test_slot_stays_while_a_cancelled_copy_is_in_progress },
 	{ "unregistration_during_a_copy_fails_the_task",

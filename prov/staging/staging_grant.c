@@ -23,6 +23,7 @@ static void grant_send(struct staging_remote *rs, struct staging_grant *p,
 	if (type == STAGING_READY) {
 		m.at = (uintptr_t)p->slot->slot.mem;
 		m.base = p->serial;
+		m.extent = p->slot->slot.share;
 	}
 	p->unsent =
 		!staging_remote_send(rs, b->peer, &b->prefer, &b->backoff, &m);

@@ -73,10 +73,12 @@ void staging_err(struct tei_err *err, int code, const char *text);
  * of that GPU if possible, permits copies inside this host, pins the memory in
  * the context of that GPU memory, and registers it with the rails. access:
  * access flags for tei_rail_mr_reg; with TEI_RAIL_REMOTE, other processes of
- * this host may copy, too. Fills *err on failure and logs nothing.
+ * this host may copy, too. *serial gets the number of this permission, or 0.
+ * Fills *err on failure. May block for MC_SLICE_TIMEOUT after a failure.
  */
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
-		     uint32_t access, char **mem, struct tei_err *err);
+		     uint32_t access, char **mem, uint64_t *serial,
+		     struct tei_err *err);
 /* Unregisters the memory. If it returns 0, neither a rail nor a copy accesses the
  * memory any longer, and pages that other processes could map are freed; the
  * caller unmaps the memory. Blocks for at most wait_ns for the rails, for at most
@@ -120,6 +122,8 @@ struct staging_slot {
 	char *mem;	      /* TEI_STAGING_PIECE bytes; NULL if
 			       * memory has not been available yet
 			       * (must_renew is then set) */
+	uint64_t share;	      /* number that ops.share has returned for the
+			       * memory; 0: no copies inside this host */
 	bool used;	      /* a piece occupies the slot */
 	bool lost;	      /* the GPU may still access the slot's
 			       * memory */

@@ -28,9 +28,10 @@ static int mem_node(struct tei_staging *s, const void *gpu,
 /* Permits copies by processes of this host, and places the memory. The order
  * matters: share may replace the mapping, and with it the preferred node. */
 static int mem_share(struct tei_staging *s, char *mem, size_t len, int node,
-		     uint32_t access, struct tei_err *err)
+		     uint32_t access, uint64_t *serial, struct tei_err *err)
 {
-	int ret = s->ops->share(s->arg, mem, len, access & TEI_RAIL_REMOTE);
+	int ret = s->ops->share(s->arg, mem, len, access & TEI_RAIL_REMOTE,
+				serial);
 
 	if (ret)
 		return tei_err_fail(err, ret, "staging", NULL,
@@ -55,8 +56,24 @@ static int mem_unshare(struct tei_staging *s, char *mem, uint64_t wait_ns)
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
+/* Frees memory after share. If a copy accesses it, it stays mapped: no other
+ * memory may get its addresses while they are permitted for copies. */
+static void mem_discard(struct tei_staging *s, char *mem, size_t len)
+{
+	int ret = mem_unshare(s, mem, staging_timeout_ns(s));
+
+	if (ret) {
+		TEI_WARN("staging", "%zu bytes for bounce buffers stay allocated, because a copy does not end: %s",
+			 len, tei_err_name(ret));
+		return;
+	}
+	s->ops->release(s->arg, mem);
+	munmap(mem, len);
+}
+
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
-		     uint32_t access, char **out, struct tei_err *err)
+		     uint32_t access, char **out, uint64_t *serial,
+		     struct tei_err *err)
 {
 	char location[TEI_TOPO_NAME];
 	int node = mem_node(s, gpu, location);
@@ -68,12 +85,14 @@ int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		return tei_err_fail(
 			err, TEI_ERR_MEMORY, "staging", NULL,
 			"no memory for bounce buffers of GPU memory");
-	ret = mem_share(s, mem, len, node, access, err);
-	if (ret)
-		goto err_unmap;
+	ret = mem_share(s, mem, len, node, access, serial, err);
+	if (ret) {
+		munmap(mem, len);
+		return ret;
+	}
 	ret = tei_gpu_mem_pin(staging_gpu(s), gpu, mem, len, err);
 	if (ret)
-		goto err_unshare;
+		goto err_discard;
 	ret = tei_rail_mr_reg(staging_rails(s), mem, len, location, access, err,
 			      &mr);
 	if (ret)
@@ -82,11 +101,8 @@ int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 	return 0;
 err_unpin:
 	tei_gpu_mem_remove(staging_gpu(s), mem, tei_now_ns());
-err_unshare:
-	mem_unshare(s, mem, 0);
-	s->ops->release(s->arg, mem);
-err_unmap:
-	munmap(mem, len);
+err_discard:
+	mem_discard(s, mem, len);
 	return ret;
 }
 

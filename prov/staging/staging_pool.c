@@ -26,7 +26,8 @@ int staging_slot_open(struct staging_slot *slot, const void *gpu, char **mem,
 	int ret = kind->prepare ? kind->prepare(slot, err) : 0;
 
 	if (!ret)
-		ret = staging_mem_open(s, gpu, len, kind->access, mem, err);
+		ret = staging_mem_open(s, gpu, len, kind->access, mem,
+				       &slot->share, err);
 	if (ret || !kind->carried)
 		return ret;
 	ret = s->ops->mem_add(s->arg, *mem, len);
@@ -35,8 +36,11 @@ int staging_slot_open(struct staging_slot *slot, const void *gpu, char **mem,
 	tei_err_fail(err, ret, "staging", NULL,
 		     "%zu bytes for %s could not be registered", len,
 		     kind->name);
-	staging_mem_close(s, *mem, 0);
-	munmap(*mem, len);
+	if (!staging_mem_close(s, *mem, staging_timeout_ns(s)))
+		munmap(*mem, len);
+	else
+		TEI_WARN("staging", "%zu bytes for %s stay allocated, because they are still in use",
+			 len, kind->name);
 	return ret;
 }
 

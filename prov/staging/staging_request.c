@@ -293,20 +293,22 @@ static void request_refuse(struct staging_remote *rs, struct staging_request *p,
 }
 
 /* Makes the owner copy the bytes of a piece, if the target is a process of this
- * host. Returns false if the owner cannot. */
+ * host that permits it. serial: struct staging_msg.extent of READY. Returns false
+ * if the owner cannot. */
 static bool request_copy(struct staging_remote *rs, struct staging_request *p,
-			 uint64_t slot)
+			 uint64_t slot, uint64_t serial)
 {
 	struct tei_staging_remote_task *task = p->task;
 	struct tei_staging_copy *copy = &p->op.copy;
 	struct tei_staging *s = rs->part.staging;
 
-	if (!task->near)
+	if (!task->near || !serial)
 		return false;
 	memset(copy, 0, sizeof(*copy));
 	copy->near = task->near;
 	copy->local = task->local + p->at;
 	copy->slot = slot;
+	copy->serial = serial;
 	copy->length = p->length;
 	copy->read = task->read;
 	return s->ops->copy(s->arg, copy);
@@ -332,9 +334,9 @@ static int request_post(struct staging_remote *rs, struct staging_request *p,
 }
 
 /* Begins the transfer of a piece. slot: address of the slot that the target has
- * granted. */
+ * granted. serial: 0 if the rails are to be used. */
 static void request_move(struct staging_remote *rs, struct staging_request *p,
-			 uint64_t slot)
+			 uint64_t slot, uint64_t serial)
 {
 	int ret;
 
@@ -342,7 +344,7 @@ static void request_move(struct staging_remote *rs, struct staging_request *p,
 	p->done_early = false;
 	p->unfenced = false;
 	request_enter(rs, p, REQUEST_MOVING);
-	p->near = request_copy(rs, p, slot);
+	p->near = request_copy(rs, p, slot, serial);
 	ret = p->near ? 0 : request_post(rs, p, slot);
 	if (ret) /* otherwise request_over will report the end of the transfer */
 		request_refuse(rs, p, ret, tei_err_name(ret));
@@ -352,7 +354,7 @@ static void request_ready(struct staging_remote *rs, struct staging_request *p,
 			  const struct staging_msg *m)
 {
 	if (request_same_region(p->task, m->base))
-		request_move(rs, p, m->at);
+		request_move(rs, p, m->at, m->extent);
 	else
 		request_refuse(rs, p, TEI_ERR_NOT_REGISTERED,
 			       "the target has unregistered the GPU memory and registered it again during the transfer");
@@ -430,6 +432,12 @@ void staging_request_moved(struct staging_remote *rs, struct staging_request *p)
 	if (p->end == TEI_RAIL_END_COMPLETED) {
 		target_progressed(rs, target);
 		request_completed(rs, p);
+		return;
+	}
+	/* a copy inside the host has failed, for example because the copy slots
+	 * of the target are in use: the rails move all bytes of the piece */
+	if (p->near && !p->stopped && p->end == TEI_RAIL_END_FAILED) {
+		request_move(rs, p, p->op.copy.slot, 0);
 		return;
 	}
 	/* clear the absent range: it is the range of the slot, and no

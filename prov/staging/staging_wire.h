@@ -46,7 +46,11 @@ struct staging_msg {
 	uint64_t base, extent;		/* in ASK: range of the whole task in
 					 * GPU memory. In READY, base is the
 					 * serial of the registered region that
-					 * contains the range; 0 means unknown */
+					 * contains the range, 0 means unknown;
+					 * extent is the serial of the slot in
+					 * the shared registration table of the
+					 * target, 0 means no copies inside the
+					 * host */
 	uint64_t at;			/* in ASK: address of the piece in GPU
 					 * memory; in READY: address of the
 					 * slot */

@@ -28,6 +28,8 @@ struct tei_staging_copy {
 					 * type */
 	char *local;			/* memory of this process */
 	uint64_t slot;			/* address of the slot at the process */
+	uint64_t serial;		/* number that share has returned at the
+					 * process for the slot */
 	uint32_t length;		/* bytes, at most TEI_STAGING_PIECE */
 	bool read;			/* true: from the slot to local; false:
 					 * the other way */
@@ -52,11 +54,13 @@ struct tei_staging_ops {
 	 * Permits copies inside this host from and to new memory of the module,
 	 * which has no pages yet: copies by this process and, if "remote" is
 	 * true, by other processes. May replace the mapping of the memory by
-	 * shared memory, which other processes can map, too. If copies are not
-	 * possible, this is no error. Returns 0, or a tei_code if the memory
-	 * cannot be used; the caller then unmaps it. May block.
+	 * shared memory, which other processes can map, too. *serial gets a
+	 * number that no other call of this process returns, or 0 if copies are
+	 * not possible, which is no error. Returns 0, or a tei_code if the
+	 * memory cannot be used; the caller then unmaps it. May block.
 	 */
-	int (*share)(void *arg, void *mem, uint64_t len, bool remote);
+	int (*share)(void *arg, void *mem, uint64_t len, bool remote,
+		     uint64_t *serial);
 	/*
 	 * Reverses share. When it returns 0, no copy inside this host accesses
 	 * the memory, now or later. Returns TEI_ERR_BUSY at the deadline, and
@@ -69,18 +73,21 @@ struct tei_staging_ops {
 	void (*release)(void *arg, void *mem);
 
 	/*
-	 * Starts a copy. Returns false if this is not possible, for example
-	 * because the process has not permitted copies from and to the slot;
-	 * the module then uses the rails. If it returns true, the owner calls
+	 * Starts a copy. Accesses the slot only while copies are permitted
+	 * with that serial: the slot's addresses may belong to other memory
+	 * since. Returns false if the copy is not possible; the module then
+	 * uses the rails. If it returns true, the owner calls
 	 * tei_staging_copy_done once, possibly before copy returns. Called by
-	 * the thread "tei-remote", without a lock.
+	 * the thread "tei-remote", without a lock. Does not wait for the
+	 * process: at most copies bytes through a mapping.
 	 */
 	bool (*copy)(void *arg, struct tei_staging_copy *copy);
 	/*
-	 * Ends a copy that was started, if it has not ended. When it returns,
-	 * tei_staging_copy_done has returned, too. Waits at most until the
-	 * bytes that are being copied are in place. Called by the thread
-	 * "tei-remote", without a lock.
+	 * Cancels a copy that was started, if it has not ended: no byte is
+	 * copied any longer, except for pieces that are being copied. The owner
+	 * calls tei_staging_copy_done after the last of them, possibly before
+	 * copy_cancel returns. Called by the thread "tei-remote", without a
+	 * lock, and does not wait.
 	 */
 	void (*copy_cancel)(void *arg, struct tei_staging_copy *copy);
 
@@ -94,9 +101,10 @@ struct tei_staging_ops {
 
 /*
  * Reports the end of a copy. code: 0 if all bytes are in place, otherwise a
- * tei_code; TEI_ERR_CANCELED if copy_cancel has ended the copy. The owner does
- * not access the memory of the copy any longer. err: the error record, or NULL.
- * Any thread, with no lock held.
+ * tei_code; TEI_ERR_CANCELED if copy_cancel has ended the copy. If the copy has
+ * failed, the module moves the bytes over the rails. The owner does not access
+ * the memory of the copy any longer. err: the error record, or NULL. Any thread,
+ * with no lock held.
  */
 void tei_staging_copy_done(struct tei_staging_copy *copy, int code,
 			   const struct tei_err *err);
