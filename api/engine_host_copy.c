@@ -96,10 +96,10 @@ static void host_done(struct tei_local_op *op, int code, uint64_t bytes)
 	host_end(op->group, code, bytes, op->why);
 }
 
-/* Fills in the operation of a copy. Returns false if the process does not permit
- * copies from and to the slot with this serial, or if the memory of this process
- * is being unregistered. */
-static bool host_prepare(struct engine *e, struct tei_staging_copy *copy)
+/* Fills in the operation of a copy. Returns 0; TEI_ERR_NOT_REGISTERED if the
+ * process does not permit copies from and to the slot with this serial; or
+ * TEI_ERR_BUSY if the memory of this process is being unregistered. */
+static int host_prepare(struct engine *e, struct tei_staging_copy *copy)
 {
 	struct engine_local_process *process = copy->near;
 	struct tei_local_op *op = host_op(copy);
@@ -113,11 +113,11 @@ static bool host_prepare(struct engine *e, struct tei_staging_copy *copy)
 	op->serial = copy->serial;
 	op->done = host_done;
 	op->group = copy;
-	return op->serial &&
-	       tei_local_serial(e->local, op->peer, op->remote, op->length,
-				!copy->read) == op->serial &&
-	       !tei_local_region_check(e->local, op->local, op->length,
-				       copy->read);
+	if (tei_local_serial(e->local, op->peer, op->remote, op->length,
+			     !copy->read) != op->serial)
+		return TEI_ERR_NOT_REGISTERED;
+	return tei_local_region_check(e->local, op->local, op->length,
+				      copy->read) ? TEI_ERR_BUSY : 0;
 }
 
 /* Returns true if the calling thread may copy: a kernel copy waits for page
@@ -128,25 +128,25 @@ static bool host_copies_inline(const struct tei_local_op *op)
 	       (tei_local_peer_is_self(op->peer) || tei_local_op_mapped(op));
 }
 
-bool engine_host_copy(void *arg, struct tei_staging_copy *copy)
+int engine_host_copy(void *arg, struct tei_staging_copy *copy)
 {
 	struct engine *e = arg;
 	struct tei_local_op *op = host_op(copy);
 	struct tei_err err;
-	int ret = TEI_ERR_TOO_MANY;
+	int ret = host_prepare(e, copy);
 
-	if (!host_prepare(e, copy))
-		return false;
-	if (host_copies_inline(op))
-		ret = tei_local_copy_op(e->local, op, &err);
-	/* no byte was copied if a copy is refused with TEI_ERR_NOT_REGISTERED,
-	 * or is not submitted */
+	if (ret)
+		return ret;
+	if (!host_copies_inline(op))
+		return tei_local_submit(e->local, op);
+	ret = tei_local_copy_op(e->local, op, &err);
+	/* no byte was copied if the copy is refused with one of these codes */
 	if (ret == TEI_ERR_TOO_MANY)
-		return !tei_local_submit(e->local, op);
+		return tei_local_submit(e->local, op);
 	if (ret == TEI_ERR_NOT_REGISTERED)
-		return false;
+		return ret;
 	host_end(copy, ret, op->length, &err);
-	return true;
+	return 0;
 }
 
 void engine_host_copy_cancel(void *arg, struct tei_staging_copy *copy)

@@ -17,7 +17,7 @@ int engine_host_share(void *arg, void *mem, uint64_t len, bool remote,
 		      uint64_t *serial);
 int engine_host_unshare(void *arg, void *mem, uint64_t deadline_ns);
 void engine_host_release(void *arg, void *mem);
-bool engine_host_copy(void *arg, struct tei_staging_copy *copy);
+int engine_host_copy(void *arg, struct tei_staging_copy *copy);
 void engine_host_copy_cancel(void *arg, struct tei_staging_copy *copy);
 
 #endif /* TEI_API_ENGINE_HOST_COPY_H */

@@ -160,6 +160,9 @@ struct staging_target {
 			       * first task after an idle time, ns */
 	bool silent;	      /* MC_SLICE_TIMEOUT has ended a piece
 			       * since received_ns */
+	uint64_t copies_ns;   /* time from which on pieces are copied inside
+			       * the host; later than the present after a
+			       * copy has failed */
 	uint32_t running;     /* number of pieces that belong to a task */
 	uint32_t used;	      /* number of pieces not in state NONE */
 	struct staging_backoff backoff;

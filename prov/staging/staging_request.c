@@ -293,17 +293,17 @@ static void request_refuse(struct staging_remote *rs, struct staging_request *p,
 }
 
 /* Makes the owner copy the bytes of a piece, if the target is a process of this
- * host that permits it. serial: struct staging_msg.extent of READY. Returns false
- * if the owner cannot. */
-static bool request_copy(struct staging_remote *rs, struct staging_request *p,
-			 uint64_t slot, uint64_t serial)
+ * host that permits it. serial: struct staging_msg.extent of READY. Returns 0, or
+ * a code as struct tei_staging_ops.copy. */
+static int request_copy(struct staging_remote *rs, struct staging_request *p,
+			uint64_t slot, uint64_t serial)
 {
 	struct tei_staging_remote_task *task = p->task;
 	struct tei_staging_copy *copy = &p->op.copy;
 	struct tei_staging *s = rs->part.staging;
 
-	if (!task->near || !serial)
-		return false;
+	if (!task->near || !serial || rs->now < p->target->copies_ns)
+		return TEI_ERR_UNSUPPORTED;
 	memset(copy, 0, sizeof(*copy));
 	copy->near = task->near;
 	copy->local = task->local + p->at;
@@ -334,7 +334,9 @@ static int request_post(struct staging_remote *rs, struct staging_request *p,
 }
 
 /* Begins the transfer of a piece. slot: address of the slot that the target has
- * granted. serial: 0 if the rails are to be used. */
+ * granted. serial: see request_copy; 0 if the rails are to be used. If the slot
+ * was registered again since, it may not be accessed, because other memory may
+ * have its addresses. */
 static void request_move(struct staging_remote *rs, struct staging_request *p,
 			 uint64_t slot, uint64_t serial)
 {
@@ -344,8 +346,15 @@ static void request_move(struct staging_remote *rs, struct staging_request *p,
 	p->done_early = false;
 	p->unfenced = false;
 	request_enter(rs, p, REQUEST_MOVING);
-	p->near = request_copy(rs, p, slot, serial);
-	ret = p->near ? 0 : request_post(rs, p, slot);
+	ret = request_copy(rs, p, slot, serial);
+	p->near = !ret;
+	if (ret == TEI_ERR_NOT_REGISTERED) {
+		request_refuse(rs, p, TEI_ERR_ENDPOINT,
+			       "the target has withdrawn the bounce slot");
+		return;
+	}
+	if (ret)
+		ret = request_post(rs, p, slot);
 	if (ret) /* otherwise request_over will report the end of the transfer */
 		request_refuse(rs, p, ret, tei_err_name(ret));
 }
@@ -422,6 +431,15 @@ static void target_purge(struct staging_remote *rs,
 	}
 }
 
+/* Returns true if a copy inside the host has failed and the rails are to move all
+ * bytes of the piece. TEI_ERR_NOT_REGISTERED: the slot or the local memory was
+ * unregistered meanwhile, so it may not be accessed. */
+static bool request_copy_failed(const struct staging_request *p)
+{
+	return p->near && !p->stopped && p->end == TEI_RAIL_END_FAILED &&
+	       p->err.code != TEI_ERR_NOT_REGISTERED;
+}
+
 void staging_request_moved(struct staging_remote *rs, struct staging_request *p)
 {
 	struct tei_staging_remote_task *task = p->task;
@@ -434,9 +452,11 @@ void staging_request_moved(struct staging_remote *rs, struct staging_request *p)
 		request_completed(rs, p);
 		return;
 	}
-	/* a copy inside the host has failed, for example because the copy slots
-	 * of the target are in use: the rails move all bytes of the piece */
-	if (p->near && !p->stopped && p->end == TEI_RAIL_END_FAILED) {
+	if (request_copy_failed(p)) {
+		/* other pieces would wait for MC_SLICE_TIMEOUT, too, if all copy
+		 * slots of the target are in use */
+		target->copies_ns =
+			rs->now + staging_timeout_ns(rs->part.staging);
 		request_move(rs, p, p->op.copy.slot, 0);
 		return;
 	}

@@ -74,14 +74,16 @@ struct tei_staging_ops {
 
 	/*
 	 * Starts a copy. Accesses the slot only while copies are permitted
-	 * with that serial: the slot's addresses may belong to other memory
-	 * since. Returns false if the copy is not possible; the module then
-	 * uses the rails. If it returns true, the owner calls
-	 * tei_staging_copy_done once, possibly before copy returns. Called by
-	 * the thread "tei-remote", without a lock. Does not wait for the
-	 * process: at most copies bytes through a mapping.
+	 * with that serial: its addresses may belong to other memory
+	 * meanwhile. Returns 0 if the owner will call tei_staging_copy_done
+	 * once, possibly before copy returns. Returns TEI_ERR_NOT_REGISTERED
+	 * if copies are not permitted with that serial; the module then does
+	 * not access the slot. Returns another tei_code if the copy is not
+	 * possible for another reason; the module then uses the rails. Called
+	 * by the thread "tei-remote", without a lock. Copies small pieces that
+	 * are mapped; other threads copy the rest.
 	 */
-	bool (*copy)(void *arg, struct tei_staging_copy *copy);
+	int (*copy)(void *arg, struct tei_staging_copy *copy);
 	/*
 	 * Cancels a copy that was started, if it has not ended: no byte is
 	 * copied any longer, except for pieces that are being copied. The owner
@@ -102,9 +104,9 @@ struct tei_staging_ops {
 /*
  * Reports the end of a copy. code: 0 if all bytes are in place, otherwise a
  * tei_code; TEI_ERR_CANCELED if copy_cancel has ended the copy. If the copy has
- * failed, the module moves the bytes over the rails. The owner does not access
- * the memory of the copy any longer. err: the error record, or NULL. Any thread,
- * with no lock held.
+ * failed with another code than TEI_ERR_NOT_REGISTERED, the module moves the
+ * bytes over the rails. The owner does not access the memory of the copy any
+ * longer. err: the error record, or NULL. Any thread, with no lock held.
  */
 void tei_staging_copy_done(struct tei_staging_copy *copy, int code,
 			   const struct tei_err *err);
