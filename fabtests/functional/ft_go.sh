@@ -86,7 +86,9 @@ readme()
 check package_builds vet
 [ "$bad" -eq 0 ] || exit 1
 cd "$tmp" || exit 1
-"$tmp/tests" -test.v -test.run "${ONLY:-.}" >"$tmp/log" 2>&1 || { bad=1; cat "$tmp/log"; }
+# A test that hangs ends before the limit of this script and prints its stacks.
+"$tmp/tests" -test.v -test.timeout 240s -test.run "${ONLY:-.}" >"$tmp/log" 2>&1 ||
+	{ bad=1; cat "$tmp/log"; }
 # Names such as TestGoMemoryIsRefused are printed as go_memory_is_refused.
 sed -n 's/^--- PASS: Test\([A-Za-z]*\).*/ok - \1/p
 	s/^--- FAIL: Test\([A-Za-z]*\).*/not ok - \1/p' "$tmp/log" |
