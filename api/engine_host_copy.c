@@ -2,15 +2,16 @@
 /*
  * Copies inside this host for GPU staging. If the GPU cannot access the GPU
  * memory of a local process, the bytes pass through remote bounce slots of that
- * process. The slots are memory that local processes can map, so the initiator
- * copies to or from a slot by memcpy. The messages about the slots use the
- * rails. If the transport "local" was installed after the slots were allocated,
- * the kernel copies (process_vm_readv, process_vm_writev).
+ * process. If possible, the slots are memory that local processes can map, and the
+ * initiator copies by memcpy. Otherwise the kernel copies (process_vm_readv,
+ * process_vm_writev): the transport "local" was installed after the slots were
+ * allocated, the memory cannot be shared, or the initiator cannot map it. The
+ * messages about the slots use the rails.
  *
- * A copy has the guarantees of other copies to a local process: it holds a copy
- * slot of that process, which cannot finish unregistering the remote bounce slot
- * before the copy has ended. A copy that starts after that process has begun to
- * unregister the remote bounce slot is refused.
+ * Like every copy to a local process, a copy holds a copy slot of that process.
+ * Until the copy has ended, that process cannot finish unregistering the remote
+ * bounce slot. A copy that starts after that process has begun to unregister it
+ * is refused.
  */
 #include "api/engine_host_copy.h"
 
@@ -84,7 +85,8 @@ static void host_end(struct tei_staging_copy *copy, int code, uint64_t bytes,
 	}
 	if (code)
 		status = STATUS_CANCELED;
-	/* the bytes of a copy that has failed are moved over the rails */
+	/* after a failure, the rails move the bytes, or the task fails because
+	 * the slot was withdrawn */
 	if (!code || code == TEI_ERR_CANCELED)
 		engine_traffic_count(&process->traffic, copy->read,
 				     code ? 0 : bytes, status);
@@ -120,8 +122,8 @@ static int host_prepare(struct engine *e, struct tei_staging_copy *copy)
 				      copy->read) ? TEI_ERR_BUSY : 0;
 }
 
-/* Returns true if the calling thread may copy: a kernel copy waits for page
- * faults in the memory of the other process. */
+/* Returns true if the calling thread may copy: the copy is short and is no kernel
+ * copy, which could wait for page faults in the memory of the other process. */
 static bool host_copies_inline(const struct tei_local_op *op)
 {
 	return op->length <= TEI_LOCAL_INLINE &&

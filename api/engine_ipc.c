@@ -3,10 +3,11 @@
  * GPU memory of other processes of this host: publishes the own memory, and maps
  * that of local processes. transport_ipc.c copies.
  *
- * A buffer is mapped when the first request for it is submitted. A worker thread
- * unmaps it after its owner has unregistered it or has ended, and after the
- * segment was closed.
- * Each copy holds a claim on its range at the owner (tei_local_gpu_enter), so the
+ * A buffer is mapped when the first request for it is submitted. The thread that
+ * closes the last segment of the process unmaps its buffers; if tasks still use
+ * them, a worker thread does so later. A worker thread also unmaps a buffer whose
+ * owner has unregistered it or has ended (engine_segment_sweep), unless a request
+ * that maps another buffer does so first. Each copy holds a claim on its range at the owner (tei_local_gpu_enter), so the
  * owner cannot unregister the range while a copy is in progress.
  */
 #include "api/engine_ipc.h"
@@ -27,7 +28,6 @@
 /* time for which engine_ipc_free waits for the ends of copies */
 #define IPC_FREE_NS  TEI_NS_PER_SEC
 
-#define IPC_DRIVER	"libcuda.so.1"
 #define IPC_UNEXPORTED	"the process has exported no buffer that contains it; its log states why"
 
 _Static_assert(sizeof(struct tei_cuda_ipc) == TEI_LOCAL_GPU_DATA,
@@ -64,8 +64,7 @@ struct engine_ipc {
 	bool told;		/* the log states that the process has not
 				 * exported memory */
 	uint32_t mapped;	/* atomic: number of buffers that are mapped */
-	uint64_t broken;	/* atomic: serial of a buffer that must be
-				 * mapped again, or 0 */
+	bool broken;		/* atomic: all buffers must be mapped again */
 };
 
 static struct tei_gpu *ipc_gpu(struct engine *e)
@@ -155,16 +154,6 @@ void engine_ipc_export_all(struct engine *e)
 
 /* --- permission for each copy --------------------------------------------- */
 
-static void ipc_hold(struct engine_local_process *process)
-{
-	__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
-}
-
-static void ipc_put(struct engine_local_process *process)
-{
-	__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
-}
-
 static int ipc_enter(struct tei_gpu_guard *g, struct tei_gpu_op *op,
 		     uint64_t at, uint64_t len, void **claim,
 		     struct tei_err *err)
@@ -181,7 +170,7 @@ static int ipc_enter(struct tei_gpu_guard *g, struct tei_gpu_op *op,
 	/* the claim may outlive the task, so it has a reference of its own to
 	 * the process */
 	if (!ret)
-		ipc_hold(ipc->process);
+		engine_local_process_hold(ipc->process);
 	return ret;
 }
 
@@ -190,7 +179,7 @@ static void ipc_leave(struct tei_gpu_guard *g, void *claim)
 	struct engine_ipc *ipc = tei_container_of(g, struct engine_ipc, guard);
 
 	tei_local_gpu_leave(claim);
-	ipc_put(ipc->process);
+	engine_local_process_put(ipc->process);
 }
 
 /* --- the memory of a local process ---------------------------------------- */
@@ -238,13 +227,12 @@ static bool ipc_unmap(struct engine_ipc *ipc, struct ipc_map *m,
 /* Applies the report of engine_ipc_broken. */
 static void ipc_take_broken(struct engine_ipc *ipc) TEI_REQUIRES(ipc->lock)
 {
-	uint64_t serial = __atomic_exchange_n(&ipc->broken, 0,
-					      __ATOMIC_ACQ_REL);
 	uint32_t i;
 
-	for (i = 0; serial && i < ipc->maps.n; i++)
-		if (ipc_map_of(ipc->maps.at[i])->serial == serial)
-			ipc_map_of(ipc->maps.at[i])->serial = 0;
+	if (!__atomic_exchange_n(&ipc->broken, false, __ATOMIC_ACQ_REL))
+		return;
+	for (i = 0; i < ipc->maps.n; i++)
+		ipc_map_of(ipc->maps.at[i])->serial = 0;
 }
 
 static bool ipc_valid(const struct engine_ipc *ipc, const struct ipc_map *m)
@@ -281,7 +269,7 @@ void engine_ipc_free(struct engine_ipc *ipc)
 		if (!ipc_gpu(ipc->engine))
 			m->addr = 0;
 		/* the task that used the buffer last may have ended a moment
-		 * ago, and its done callback not have returned yet */
+		 * ago, and its done callback may not have returned yet */
 		if (ipc_unmap(ipc, m, deadline))
 			continue;
 		TEI_WARN("engine", "GPU memory 0x%llx of another process stays mapped until the engine is destroyed: a copy still uses it",
@@ -463,7 +451,7 @@ void engine_ipc_why(struct engine_ipc *ipc, uint64_t addr, uint64_t len,
 	tei_mutex_lock(&ipc->lock);
 	r = tei_range_find(&ipc->maps, addr, len);
 	if (!text && !ipc_gpu(ipc->engine))
-		text = "this process had not loaded " IPC_DRIVER " when it registered its memory";
+		text = "this process had not loaded " TEI_CUDA_LIBRARY " when it registered its memory";
 	else if (!text && r && ipc_map_of(r)->why)
 		text = ipc_map_of(r)->why;
 	snprintf(why, TEI_ERR_TEXT, "%s", text ? text : IPC_UNEXPORTED);
@@ -497,10 +485,9 @@ int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
 	return ret;
 }
 
-void engine_ipc_broken(struct engine_ipc *ipc,
-		       const struct tei_local_gpu_range *range)
+void engine_ipc_broken(struct engine_ipc *ipc)
 {
-	__atomic_store_n(&ipc->broken, range->serial, __ATOMIC_RELEASE);
+	__atomic_store_n(&ipc->broken, true, __ATOMIC_RELEASE);
 }
 
 struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc)

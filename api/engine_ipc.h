@@ -69,14 +69,12 @@ struct tei_gpu_guard *engine_ipc_guard(struct engine_ipc *ipc);
 int engine_ipc_submit(struct engine_ipc *ipc, struct engine_ipc_op *op,
 		      uint64_t at);
 /* Called after an error of the driver, for example because the program has reset
- * the primary context in which the buffer is mapped. The next request maps the
- * buffer again. Takes no lock. If buffers are reported in quick succession, only
- * the last of them is mapped again. */
-void engine_ipc_broken(struct engine_ipc *ipc,
-		       const struct tei_local_gpu_range *range);
+ * the primary context in which buffers are mapped. The next requests map the
+ * buffers of the process again. Takes no lock. */
+void engine_ipc_broken(struct engine_ipc *ipc);
 
 /* Returns true if a mapped buffer must be unmapped: its owner has unregistered it
- * or has ended, or engine_ipc_broken has reported it. Does not call the driver,
+ * or has ended, or engine_ipc_broken was called. Does not call the driver,
  * and returns false if another thread holds the lock. */
 bool engine_ipc_stale(struct engine_ipc *ipc);
 /* Unmaps the buffers for which engine_ipc_stale returns true, except for buffers

@@ -67,9 +67,7 @@ static bool paths_hold(struct engine *e, segment_id_t id,
 		t->files = s->files ? tei_nvmeof_seg_hold(s->files) : NULL;
 		if (t->peer)
 			tei_rail_peer_hold(t->peer);
-		if (t->local)
-			__atomic_add_fetch(&t->local->refs, 1,
-					   __ATOMIC_RELAXED);
+		engine_local_process_hold(t->local);
 		t->why_not_local = s->why_not_local;
 	}
 	tei_rwlock_unlock(&e->segments);
@@ -80,8 +78,7 @@ static void paths_release(struct paths_target *t)
 {
 	if (t->peer)
 		tei_rail_peer_put(t->peer);
-	if (t->local)
-		__atomic_sub_fetch(&t->local->refs, 1, __ATOMIC_RELEASE);
+	engine_local_process_put(t->local);
 	tei_nvmeof_seg_put(t->files);
 	tei_meta_desc_unref(t->desc);
 }

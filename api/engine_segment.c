@@ -129,8 +129,7 @@ static void segment_put_targets(struct engine *e, struct segment_targets *t)
 {
 	if (t->peer)
 		tei_rail_peer_put(t->peer);
-	if (t->local)
-		__atomic_sub_fetch(&t->local->refs, 1, __ATOMIC_RELEASE);
+	engine_local_process_put(t->local);
 	tei_nvmeof_seg_put(t->files);
 	memset(t, 0, sizeof(*t));
 	segment_close_processes(e, false);

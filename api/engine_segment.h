@@ -63,10 +63,23 @@ struct engine_local_process {
 					    * engine->processes */
 };
 
+/* Takes and drops a reference. process may be NULL. */
+static inline void engine_local_process_hold(struct engine_local_process *process)
+{
+	if (process)
+		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
+}
+static inline void engine_local_process_put(struct engine_local_process *process)
+{
+	if (process)
+		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
+}
+
 /* All local processes of an engine. */
 struct engine_processes {
 	struct tei_mutex lock; /* guards the list; held while a local process is
-				* closed */
+				* closed, and while the driver unmaps
+				* GPU memory of local processes */
 	/*
 	 * all local processes, including those without references that a later
 	 * call closes

@@ -43,7 +43,7 @@ static void ipc_end(struct engine_task *t, int status,
 			     status == STATUS_COMPLETED ? t->length : 0,
 			     status);
 	engine_task_end(t, status, err);
-	__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
+	engine_local_process_put(process);
 }
 
 /* Returns true if the memory of this process is still registered, so that only
@@ -112,7 +112,7 @@ static void ipc_done(struct tei_gpu_op *op, int code, const struct tei_err *err)
 	struct tei_err ended;
 
 	if (err && err->prov_errno)
-		engine_ipc_broken(task->process->ipc, &task->op.range);
+		engine_ipc_broken(task->process->ipc);
 	/* the process may have ended before all bytes were in place */
 	if (!code && !tei_local_peer_sound(task->process->peer)) {
 		memset(&ended, 0, sizeof(ended));
@@ -172,7 +172,7 @@ static void ipc_start(struct engine *e, struct engine_task *t)
 	int ret;
 
 	(void)e;
-	__atomic_add_fetch(&task->process->refs, 1, __ATOMIC_RELAXED);
+	engine_local_process_hold(task->process);
 	ret = engine_ipc_submit(task->process->ipc, &task->op,
 				t->read ? task->op.op.src : task->op.op.dst);
 	if (ret)

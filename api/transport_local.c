@@ -199,18 +199,6 @@ static void local_end(struct engine_task *t, int code, uint64_t bytes,
 	engine_task_end(t, status, &err);
 }
 
-static void local_hold(struct engine_local_process *process)
-{
-	if (process)
-		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
-}
-
-static void local_put(struct engine_local_process *process)
-{
-	if (process)
-		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
-}
-
 /* --- one copy ------------------------------------------------------------- */
 
 static void copy_done(struct tei_local_op *op, int code, uint64_t bytes)
@@ -219,7 +207,7 @@ static void copy_done(struct tei_local_op *op, int code, uint64_t bytes)
 	struct engine_local_process *process = l->process;
 
 	local_end(engine_task_from(l), code, bytes, op->why);
-	local_put(process);
+	engine_local_process_put(process);
 }
 
 static void *local_attach(struct engine *e, const struct engine_segment *s)
@@ -270,11 +258,11 @@ static void copy_start(struct engine *e, struct engine_task *t, bool here)
 	if (here)
 		ret = tei_local_copy_op(e->local, op, NULL);
 	if (ret == TEI_ERR_TOO_MANY) {
-		local_hold(process);
+		engine_local_process_hold(process);
 		ret = tei_local_submit(e->local, op);
 		if (!ret)
 			return; /* copy_done ends it */
-		local_put(process);
+		engine_local_process_put(process);
 	}
 	/* the copy has ended or was refused; if it was refused, this thread's
 	 * last error is the reason */
@@ -378,7 +366,7 @@ static void group_step(struct local_group *g, int code, uint64_t bytes,
 	local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
 		  __atomic_load_n(&g->moved, __ATOMIC_RELAXED), first);
 	free(first);
-	local_put(process);
+	engine_local_process_put(process);
 }
 
 static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
@@ -500,7 +488,7 @@ static void group_start(struct engine *e, struct engine_task *t)
 	struct tei_local_op *ops[TEI_LOCAL_RUN];
 	uint32_t i, k, n = g->n;
 
-	local_hold(local_task(t)->process);
+	engine_local_process_hold(local_task(t)->process);
 	group_set_serials(e, g);
 	__atomic_store_n(&g->left, n + 1, __ATOMIC_RELAXED);
 	for (i = 0; i < n && !here; i++)

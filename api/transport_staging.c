@@ -149,7 +149,7 @@ static void kernel_hold(struct tei_staging_task *task)
 	struct staged *staged = tei_container_of(task, struct staged, task);
 	struct engine_local_process *to = task->to;
 
-	__atomic_add_fetch(&to->refs, 1, __ATOMIC_RELAXED);
+	engine_local_process_hold(to);
 	staged->serial = tei_local_serial(staging_engine(task)->local,
 					  to->peer, task->remote, task->length,
 					  !task->read);
@@ -163,7 +163,7 @@ static void kernel_drop(struct tei_staging_task *task, enum tei_rail_end end)
 	engine_traffic_count(&to->traffic, task->read,
 			     __atomic_load_n(&staged->copied, __ATOMIC_RELAXED),
 			     engine_rail_status(end));
-	__atomic_sub_fetch(&to->refs, 1, __ATOMIC_RELEASE);
+	engine_local_process_put(to);
 }
 
 static void kernel_done(struct tei_local_op *op, int code, uint64_t bytes)
@@ -274,40 +274,18 @@ static const struct engine_merge_ops staging_merge;
  * reference. */
 static void staging_to_hold(const struct tei_staging_task *task)
 {
-	struct engine_local_process *process = task->to;
-
 	if (task->carrier == &staging_by_kernel)
-		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
+		engine_local_process_hold(task->to);
 	else
 		tei_rail_peer_hold(task->to);
 }
 
 static void staging_to_put(const struct tei_staging_carrier *carrier, void *to)
 {
-	struct engine_local_process *process = to;
-
 	if (carrier == &staging_by_kernel)
-		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
+		engine_local_process_put(to);
 	else
 		tei_rail_peer_put(to);
-}
-
-/* staging_near_hold and staging_near_put take and drop a reference to the local
- * process to or from whose slots this process may copy. near may be NULL. */
-static void staging_near_hold(void *near)
-{
-	struct engine_local_process *process = near;
-
-	if (process)
-		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
-}
-
-static void staging_near_put(void *near)
-{
-	struct engine_local_process *process = near;
-
-	if (process)
-		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
 }
 
 static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
@@ -322,7 +300,7 @@ static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
 			  err);
 	if (merged)
 		staging_to_put(carrier, to);
-	staging_near_put(near);
+	engine_local_process_put(near);
 }
 
 /* Sets the carrier that moves the pieces of a task between the bounce buffers
@@ -402,7 +380,7 @@ static void staging_start(struct engine *e, struct engine_task *t,
 	task->waits_ns = since_ns;
 	if (t->merged.n)
 		staging_to_hold(task);
-	staging_near_hold(task->near);
+	engine_local_process_hold(task->near);
 	tei_staging_start(e->staging, task);
 }
 
@@ -511,7 +489,7 @@ static void slot_done(struct tei_staging_remote_task *task,
 	engine_merged_end(t->engine, &slot_merge, t, engine_rail_status(end),
 			  err);
 	tei_rail_peer_put(peer);
-	staging_near_put(near);
+	engine_local_process_put(near);
 	/* the local memory is released only after the task has ended, so that a
 	 * call which unregisters the memory finds no unfinished task */
 	if (held)
@@ -568,7 +546,7 @@ static void slot_start(struct engine *e, struct engine_task *t, uint64_t length,
 	task->length = length;
 	task->since_ns = since_ns;
 	tei_rail_peer_hold(task->peer);
-	staging_near_hold(task->near);
+	engine_local_process_hold(task->near);
 	/* keeps the local memory of the whole operation registered, because
 	 * each task of the data plane keeps only the memory of its piece
 	 * registered */

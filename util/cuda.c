@@ -33,15 +33,6 @@ enum {
 
 enum { CUDA_MEMORY_DEVICE = 2 };
 
-enum {
-	CUDA_POINTER_CONTEXT = 1,
-	CUDA_POINTER_MEMORY_TYPE = 2,
-	CUDA_POINTER_IS_MANAGED = 8,
-	CUDA_POINTER_DEVICE_ORDINAL = 9,
-	CUDA_POINTER_RANGE_START = 11,
-	CUDA_POINTER_RANGE_SIZE = 12,
-};
-
 enum { CUDA_POINTER_SYNC_MEMOPS = 6 };
 enum { CUDA_RANGE_DMABUF = 1 };
 
@@ -149,7 +140,7 @@ int cuda_check(const struct tei_cuda *cuda, int result, const char *call,
 
 static void *cuda_library(void)
 {
-	return dlopen(CUDA_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
+	return dlopen(TEI_CUDA_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
 }
 
 static int cuda_first_object(struct dl_phdr_info *info, size_t size, void *adds)
@@ -194,7 +185,7 @@ static int cuda_bind(struct tei_cuda *cuda, struct tei_err *err)
 		f = dlsym(cuda->library, cuda_calls[i].name);
 		if (!f) {
 			snprintf(text, sizeof(text), "%s has no %s",
-				 CUDA_LIBRARY, cuda_calls[i].name);
+				 TEI_CUDA_LIBRARY, cuda_calls[i].name);
 			cuda_explain(err, TEI_ERR_UNSUPPORTED, text);
 			return err->code;
 		}
@@ -220,7 +211,7 @@ int tei_cuda_open(struct tei_err *err, struct tei_cuda **out)
 	cuda->library = cuda_library();
 	if (!cuda->library) {
 		cuda_explain(err, TEI_ERR_NO_DEVICE,
-			     CUDA_LIBRARY " is not loaded in this process, so the process has no GPU memory");
+			     TEI_CUDA_LIBRARY " is not loaded in this process, so the process has no GPU memory");
 		free(cuda);
 		return err->code;
 	}
@@ -359,7 +350,7 @@ int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 
 	if (!cuda->range_handle) {
 		cuda_explain(err, TEI_ERR_UNSUPPORTED,
-			     CUDA_LIBRARY " has no cuMemGetHandleForAddressRange");
+			     TEI_CUDA_LIBRARY " has no cuMemGetHandleForAddressRange");
 		return err->code;
 	}
 	ret = cuda_check(cuda,
@@ -397,7 +388,7 @@ int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 
 	if (!cuda->pointer_set) {
 		cuda_explain(err, TEI_ERR_UNSUPPORTED,
-			     CUDA_LIBRARY " has no cuPointerSetAttribute");
+			     TEI_CUDA_LIBRARY " has no cuPointerSetAttribute");
 		return err->code;
 	}
 	result = cuda->pointer_set(&on, CUDA_POINTER_SYNC_MEMOPS, addr);

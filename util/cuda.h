@@ -27,6 +27,8 @@
 
 #include "util/err.h"
 
+#define TEI_CUDA_LIBRARY "libcuda.so.1"	/* the driver library */
+
 struct tei_cuda;			/* the functions of the driver library;
 					 * opaque; each user opens its own
 					 * object */

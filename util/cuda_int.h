@@ -6,7 +6,16 @@
 
 #include "util/cuda.h"
 
-#define CUDA_LIBRARY "libcuda.so.1"
+/* attributes of a pointer */
+enum {
+	CUDA_POINTER_CONTEXT = 1,
+	CUDA_POINTER_MEMORY_TYPE = 2,
+	CUDA_POINTER_IS_MANAGED = 8,
+	CUDA_POINTER_DEVICE_ORDINAL = 9,
+	CUDA_POINTER_RANGE_START = 11,
+	CUDA_POINTER_RANGE_SIZE = 12,
+};
+
 
 struct cuda_location {			/* like CUmemLocation of cuda.h */
 	int type, id;

@@ -26,12 +26,6 @@
 #define CUDA_LOCATION_DEVICE	1
 #define CUDA_READ_WRITE		3
 
-enum {
-	CUDA_POINTER_DEVICE_ORDINAL = 9,
-	CUDA_POINTER_RANGE_START = 11,
-	CUDA_POINTER_RANGE_SIZE = 12,
-};
-
 _Static_assert(TEI_CUDA_CHUNKS == 256, "as the text of an error states");
 
 static bool ipc_missing(const struct tei_cuda *cuda, struct tei_err *err)
@@ -41,7 +35,7 @@ static bool ipc_missing(const struct tei_cuda *cuda, struct tei_err *err)
 
 	if (missing)
 		cuda_explain(err, TEI_ERR_UNSUPPORTED,
-			     CUDA_LIBRARY " lacks a function of CUDA IPC");
+			     TEI_CUDA_LIBRARY " lacks a function of CUDA IPC");
 	return missing;
 }
 
@@ -410,7 +404,7 @@ static int ipc_open_chunks(struct tei_cuda *cuda,
 
 	if (chunks_missing(cuda)) {
 		cuda_explain(err, TEI_ERR_UNSUPPORTED,
-			     CUDA_LIBRARY " lacks a function to map memory");
+			     TEI_CUDA_LIBRARY " lacks a function to map memory");
 		return err->code;
 	}
 	for (i = 0; i < chunks->n; i++)

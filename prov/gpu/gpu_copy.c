@@ -393,22 +393,21 @@ static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
  * Sets *failed and *err if the driver reports an error. A failed copy counts as
  * ended only when the stream has passed it or cannot continue; until then its
  * memory must not be reused. A copy with a guard accesses memory of another
- * process, which uses the memory for other data after the claim was released. An
- * error of the stream does not prove that such a copy has ended; it has ended if
- * the stream has passed it or if the context is gone.
+ * process, which may use the memory for other data as soon as the claim is
+ * released. An error of the stream does not prove that such a copy has ended, so
+ * it counts as ended only if the stream has passed it or the context is gone.
  */
 static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 		     const struct gpu_copy *copy, struct tei_err *err,
 		     bool *failed)
 {
-	bool unmarked = copy->unmarked;
 	struct tei_err second, *last;
-	int over = unmarked ? 0 : tei_cuda_event_over(ctx->cuda,
-						      c->events[c->first],
-						      err);
+	int over = 0;
 
+	if (!copy->unmarked)
+		over = tei_cuda_event_over(ctx->cuda, c->events[c->first], err);
 	*failed = over < 0;
-	if (!unmarked && over >= 0)
+	if (!copy->unmarked && over >= 0)
 		return over;
 	last = *failed ? &second : err;
 	over = tei_cuda_stream_over(ctx->cuda, c->stream, last);

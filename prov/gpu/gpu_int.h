@@ -79,7 +79,7 @@ struct gpu_mem {
 	struct tei_cuda_opened opened;	/* if peer: its allocation, or its
 					 * chunks, in this process */
 	int retained;			/* if peer: GPU whose primary context is
-					 * retained */
+					 * retained; -1: none */
 };
 
 /*

@@ -4,12 +4,11 @@
  * IPC) or, for memory from cuMemMap, file descriptors; another process maps the
  * memory with them.
  *
- * NVIDIA calls the behaviour undefined if the owner frees an allocation that
- * another process has mapped. This module does not rely on any behaviour: no copy
- * accesses memory that its owner has unregistered, which the guard of an operation
- * (struct tei_gpu_guard) prevents, and the mapping is removed soon after. What the
- * driver does with the pages between these moments has not been tested on
- * hardware.
+ * NVIDIA does not define what happens if the owner frees an allocation that another
+ * process has mapped. This module does not access such memory: the guard of an
+ * operation (struct tei_gpu_guard) refuses copies to memory that its owner has
+ * unregistered, and the mapping is removed soon after. What the driver does with
+ * the pages until then has not been tested on hardware.
  */
 #include <stdlib.h>
 

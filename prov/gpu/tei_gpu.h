@@ -211,9 +211,9 @@ typedef void (*tei_gpu_done_fn)(struct tei_gpu_op *op, int code,
 
 /*
  * Takes and releases claims. Each copy of an operation with a guard needs a claim,
- * which permits it to access memory of another process. Created by the caller, which frees the guard after
- * the operations have ended and leave was called for each claim, or after
- * tei_gpu_fini. The module's thread calls both functions.
+ * which permits it to access memory of another process. Created by the caller,
+ * which frees the guard after the operations have ended and leave was called for
+ * each claim, or after tei_gpu_fini. The module's thread calls both functions.
  */
 struct tei_gpu_guard {
 	/*

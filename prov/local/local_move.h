@@ -10,8 +10,8 @@
 /*
  * Copies length bytes from local to remote if write is true, otherwise from
  * remote to local. The ranges may overlap. remote is the
- * address in this process of target memory: of memory of this process, or of a
- * mapping of a peer's memory.
+ * address of target memory in this process: either memory of this process itself,
+ * or a mapping of a peer's memory.
  *
  * The access to target memory is hidden from ThreadSanitizer, which would report
  * races that are none: it does not see the messages over the rails that order

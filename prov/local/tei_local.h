@@ -264,7 +264,8 @@ enum tei_local_opcode {
 /*
  * Called exactly once per successful submit, with no lock held and after the
  * last byte was copied. Runs in a copy thread, or in a thread inside
- * tei_local_progress, tei_local_cancel, tei_local_peer_close or tei_local_fini.
+ * tei_local_progress, tei_local_cancel, tei_local_cancel_start,
+ * tei_local_peer_close or tei_local_fini.
  * The callback owns op and may free it or submit it again. bytes: number of
  * bytes copied, all of them if code is 0; pieces are not copied in order.
  */
@@ -348,8 +349,8 @@ int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
  * done must not submit it again. An operation that is not submitted is
  * ignored. */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
-/* Does the same without waiting: done is called after the last piece that is
- * being copied, possibly before the call returns. */
+/* Does the same, but does not wait: done is called after the last piece that is
+ * being copied, or by this call if there is none. */
 void tei_local_cancel_start(struct tei_local *ctx, struct tei_local_op *op);
 
 /* Waits until every operation has ended and its done callback has returned.

@@ -26,9 +26,9 @@ struct tei_local;
  * caller must not move, protect or replace the mapping.
  *
  * A child after fork does not inherit the memory, because the child would share
- * the memory with this process. Returns 0 or an errno. After ENOTSUP, [addr, addr+len) is
- * unchanged: this system cannot share memory, RLIMIT_FSIZE is set, or this is a
- * forked child.
+ * the memory with this process. Returns 0 or an errno. After ENOTSUP,
+ * [addr, addr+len) is unchanged: this system cannot share memory, RLIMIT_FSIZE is
+ * set, or this is a forked child.
  */
 int tei_local_memory_map(struct tei_local *ctx, void *addr, uint64_t len,
 			 uint64_t page);

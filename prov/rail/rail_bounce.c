@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "prov/rail/tei_rail.h"
+#include "topo/tei_topo.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -236,7 +237,7 @@ bool tei_rail_bounce_scarce(struct tei_rail_bounces *b)
 
 static void *bounce_region(const struct tei_rail_bounces *b, uint64_t size)
 {
-	void *mem = tei_rail_mem_near(b->dp, "*", size);
+	void *mem = tei_topo_map(tei_rail_node_near(b->dp, "*"), size);
 	struct tei_rail_mr *mr;
 
 	if (!mem)

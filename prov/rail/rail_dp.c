@@ -313,9 +313,7 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 
 	for (i = 0; i < dp->nrails; i++) {
 		rail = dp->rails[i];
-		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-		    !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE) &&
-		    !rail->nic.addr_gone &&
+		if (rail_published(rail) && !rail->nic.addr_gone &&
 		    (!rail->nic.fallback || found->fallback) &&
 		    !strcmp(rail->name, found->name) &&
 		    !strcmp(rail->nic.transport, transport))

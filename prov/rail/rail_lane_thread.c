@@ -329,8 +329,7 @@ static uint32_t lane_thread_limit(struct tei_rail_dp *dp,
 		return all->room;
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-		    !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE))
+		if (rail_published(rail))
 			rails += 1 + lane_thread_extra(rail);
 	}
 	if (rails < 2)

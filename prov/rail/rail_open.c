@@ -170,7 +170,7 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for lanes", rail->name);
 	}
-	rail_cache_init_all(rail, rail->dp->settings->lanes.max_conns);
+	rail_cache_init_all(rail);
 	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
 		open_init_lane(&rail->tx_lanes[i], rail, false,
 			       (uint16_t)(i / RAIL_LANE_SLOTS), &open_tx_ops);

@@ -863,14 +863,24 @@ static void progress_reopened(struct tei_rail_dp *dp)
 	}
 }
 
-/* Tries again to open the lanes of a lost rail. */
+/* Tries again to open the lanes of a lost rail, and extra lanes that could not be
+ * opened and are still needed. First gives back the places that extra lanes
+ * without an endpoint have borrowed for their connections. */
 static void progress_lost(struct rail *rail, uint64_t now)
 {
-	if (!__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED) ||
+	bool lost = __atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED);
+
+	if ((!lost && !rail->link.extra_failed) ||
 	    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
 	    now < rail->link.lost_next_ns)
 		return;
 	rail->link.lost_next_ns = now + PROGRESS_LOST_NS;
+	if (rail->link.extra_failed)
+		rail->link.extra_failed = !rail_renew_release(rail);
+	if (!lost) {
+		rail_renew_widen(rail);
+		return;
+	}
 	rail_renew_reopen(rail);
 	rail_fence_rx_event(rail, RAIL_FENCE_RX_EV_RETRY);
 	rail_reopen_whole(rail);
@@ -887,18 +897,6 @@ static void progress_widened(struct tei_rail_dp *dp)
 	for (i = 0; i < rail_count(dp); i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			rail_renew_widen(rail_at(dp, i));
-}
-
-/* After an extra lane could not be opened, gives back the places that it has
- * borrowed for its connections, and opens it again if it is still needed. */
-static void progress_extra_failed(struct rail *rail, uint64_t now)
-{
-	if (!rail->link.extra_failed || now < rail->link.extra_next_ns)
-		return;
-	rail->link.extra_next_ns = now + PROGRESS_LOST_NS;
-	rail->link.extra_failed = !rail_renew_release(rail);
-	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-		rail_renew_widen(rail);
 }
 
 void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
@@ -919,7 +917,6 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	for (i = 0; i < rail_count(dp); i++) {
 		rail_contact_lane_run(rail_at(dp, i), now);
 		progress_lost(rail_at(dp, i), now);
-		progress_extra_failed(rail_at(dp, i), now);
 	}
 }
 

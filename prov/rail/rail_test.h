@@ -85,7 +85,7 @@ void test_plane_still(struct test_plane *p);
 /* Opens all tx lanes of the plane, as if peers had been contacted over each of
  * them. */
 void test_plane_use(struct test_plane *p);
-/* Gives a rail another provider name, and returns the present one. The next
+/* Sets the provider name of a rail and returns the previous one. The next
  * openings of lanes that own their domain fail if no provider has the name. */
 char *test_rail_rename(struct rail *rail, char *name);
 void test_plane_close(struct test_plane *p);

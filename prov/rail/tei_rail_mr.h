@@ -14,14 +14,6 @@
 /* Returns the NUMA node of the NIC nearest to location, or -1 if it is not
  * known. */
 int tei_rail_node_near(struct tei_rail_dp *dp, const char *location);
-/*
- * Allocates zeroed pages that are not registered, for data that moves between
- * the rails and a device at location. The pages lie on the NUMA node of the NIC
- * nearest to location, if this node is known and has enough free memory. The
- * caller frees them with munmap. Returns NULL if memory is short.
- */
-void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
-			size_t size);
 
 /*
  * Registers [addr, addr + len) on every rail, including rails opened later.

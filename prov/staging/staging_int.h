@@ -86,6 +86,10 @@ int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
  * MOONRAIL_FENCE_MS for the copies inside this host. May be called again after an
  * error. */
 int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns);
+/* Unregisters and unmaps the memory. If it is still in use after MC_SLICE_TIMEOUT,
+ * it stays mapped and registered, because no other memory may get addresses for
+ * which copies are permitted; logs a warning then. */
+void staging_mem_discard(struct tei_staging *s, char *mem, size_t len);
 
 /* --- staging_pool.c: bounce buffers of both parts ------------------------- */
 

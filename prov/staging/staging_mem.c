@@ -56,21 +56,6 @@ static int mem_unshare(struct tei_staging *s, char *mem, uint64_t wait_ns)
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
-/* Frees memory after share. If a copy accesses it, it stays mapped: no other
- * memory may get its addresses while they are permitted for copies. */
-static void mem_discard(struct tei_staging *s, char *mem, size_t len)
-{
-	int ret = mem_unshare(s, mem, staging_timeout_ns(s));
-
-	if (ret) {
-		TEI_WARN("staging", "%zu bytes for bounce buffers stay allocated, because a copy does not end: %s",
-			 len, tei_err_name(ret));
-		return;
-	}
-	s->ops->release(s->arg, mem);
-	munmap(mem, len);
-}
-
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		     uint32_t access, char **out, uint64_t *serial,
 		     struct tei_err *err)
@@ -96,13 +81,11 @@ int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 	ret = tei_rail_mr_reg(staging_rails(s), mem, len, location, access, err,
 			      &mr);
 	if (ret)
-		goto err_unpin;
+		goto err_discard;
 	*out = mem;
 	return 0;
-err_unpin:
-	tei_gpu_mem_remove(staging_gpu(s), mem, tei_now_ns());
 err_discard:
-	mem_discard(s, mem, len);
+	staging_mem_discard(s, mem, len);
 	return ret;
 }
 
@@ -123,7 +106,20 @@ int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns)
 	if (!ret)
 		ret = tei_gpu_mem_remove(staging_gpu(s), mem,
 					 tei_now_ns() + wait_ns);
+	if (ret == TEI_ERR_NOT_REGISTERED)
+		ret = 0; /* the memory could not be pinned */
 	if (!ret)
 		s->ops->release(s->arg, mem);
 	return ret;
+}
+
+void staging_mem_discard(struct tei_staging *s, char *mem, size_t len)
+{
+	int ret = staging_mem_close(s, mem, staging_timeout_ns(s));
+
+	if (!ret)
+		munmap(mem, len);
+	else
+		TEI_WARN("staging", "%zu bytes for bounce buffers of GPU memory stay allocated, because they are still in use: %s",
+			 len, tei_err_name(ret));
 }

@@ -36,11 +36,7 @@ int staging_slot_open(struct staging_slot *slot, const void *gpu, char **mem,
 	tei_err_fail(err, ret, "staging", NULL,
 		     "%zu bytes for %s could not be registered", len,
 		     kind->name);
-	if (!staging_mem_close(s, *mem, staging_timeout_ns(s)))
-		munmap(*mem, len);
-	else
-		TEI_WARN("staging", "%zu bytes for %s stay allocated, because they are still in use",
-			 len, kind->name);
+	staging_mem_discard(s, *mem, len);
 	return ret;
 }
 

@@ -124,7 +124,7 @@ struct staging_request {
 	uint64_t at;			/* offset in the task, bytes */
 	uint32_t length;
 	bool stopped;			/* the transfer was cancelled */
-	bool near;			/* the transfer is op.copy, otherwise
+	bool by_copy;			/* the transfer is op.copy, otherwise
 					 * op.rail */
 	bool unfenced;
 	bool done_early;	   /* DONE arrived in state MOVING */

@@ -155,7 +155,7 @@ static void request_cancel_move(struct staging_remote *rs,
 	if (p->stopped)
 		return;
 	p->stopped = true;
-	if (p->near)
+	if (p->by_copy)
 		s->ops->copy_cancel(s->arg, &p->op.copy);
 	else if (p->task->by_deadline)
 		tei_rail_expire(staging_rails(s), &rail, 1);
@@ -347,7 +347,7 @@ static void request_move(struct staging_remote *rs, struct staging_request *p,
 	p->unfenced = false;
 	request_enter(rs, p, REQUEST_MOVING);
 	ret = request_copy(rs, p, slot, serial);
-	p->near = !ret;
+	p->by_copy = !ret;
 	if (ret == TEI_ERR_NOT_REGISTERED) {
 		request_refuse(rs, p, TEI_ERR_ENDPOINT,
 			       "the target has withdrawn the bounce slot");
@@ -436,7 +436,7 @@ static void target_purge(struct staging_remote *rs,
  * unregistered meanwhile, so it may not be accessed. */
 static bool request_copy_failed(const struct staging_request *p)
 {
-	return p->near && !p->stopped && p->end == TEI_RAIL_END_FAILED &&
+	return p->by_copy && !p->stopped && p->end == TEI_RAIL_END_FAILED &&
 	       p->err.code != TEI_ERR_NOT_REGISTERED;
 }
 

@@ -15,9 +15,9 @@
  * Remote bounce slots (struct tei_staging_remote_task) reach GPU memory of
  * another process whose rails cannot access it. That process grants slots of
  * its pinned host memory, one for each piece; staging_remote_int.h has the
- * rules. If it is a process of this host, the owner copies the bytes between
- * the memory of this process and the slots (tei_staging_ops.h); otherwise the
- * rails move them.
+ * rules. If that process runs on this host and permits it, this process copies
+ * the bytes between its own memory and the slots (tei_staging_ops.copy).
+ * Otherwise the rails move them.
  *
  * Ownership. A pool of bounce buffers belongs to one CUDA context. It is
  * created with the first registered GPU memory of the CUDA context and freed

@@ -73,23 +73,23 @@ struct tei_staging_ops {
 	void (*release)(void *arg, void *mem);
 
 	/*
-	 * Starts a copy. Accesses the slot only while copies are permitted
-	 * with that serial: its addresses may belong to other memory
-	 * meanwhile. Returns 0 if the owner will call tei_staging_copy_done
+	 * Starts a copy. The copy accesses the slot only if copies are
+	 * permitted with that serial, because other memory may have its
+	 * addresses by now. Returns 0 if the owner will call tei_staging_copy_done
 	 * once, possibly before copy returns. Returns TEI_ERR_NOT_REGISTERED
 	 * if copies are not permitted with that serial; the module then does
 	 * not access the slot. Returns another tei_code if the copy is not
 	 * possible for another reason; the module then uses the rails. Called
-	 * by the thread "tei-remote", without a lock. Copies small pieces that
-	 * are mapped; other threads copy the rest.
+	 * by the thread "tei-remote", without a lock. May copy a short piece of
+	 * mapped memory in the calling thread; other threads copy everything
+	 * else.
 	 */
 	int (*copy)(void *arg, struct tei_staging_copy *copy);
 	/*
-	 * Cancels a copy that was started, if it has not ended: no byte is
-	 * copied any longer, except for pieces that are being copied. The owner
-	 * calls tei_staging_copy_done after the last of them, possibly before
-	 * copy_cancel returns. Called by the thread "tei-remote", without a
-	 * lock, and does not wait.
+	 * Cancels a copy that has not ended. The owner starts no further part
+	 * of the copy, and calls tei_staging_copy_done after the parts that are
+	 * being copied, possibly before copy_cancel returns. Does not wait.
+	 * Called by the thread "tei-remote", without a lock.
 	 */
 	void (*copy_cancel)(void *arg, struct tei_staging_copy *copy);
 

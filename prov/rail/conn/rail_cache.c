@@ -67,12 +67,19 @@ static uint32_t cache_lendable(uint32_t cap)
 	return cap / 4;
 }
 
-bool rail_cache_lends(uint32_t cap)
+/* Returns the number of places of one base lane. */
+static uint32_t cache_cap(const struct rail *rail)
 {
-	return cache_lendable(cap) != 0;
+	return rail->dp->settings->lanes.max_conns / rail->nbase;
 }
 
-void rail_cache_init(struct rail_cache *c, uint32_t cap)
+bool rail_cache_lends(const struct rail *rail)
+{
+	return cache_lendable(cache_cap(rail)) != 0;
+}
+
+/* Initializes an empty cache with "cap" places, but at least 2. */
+static void cache_init(struct rail_cache *c, uint32_t cap)
 {
 	tei_sieve_init(&c->held);
 	tei_list_init(&c->waiting);
@@ -82,13 +89,13 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-void rail_cache_init_all(struct rail *rail, uint32_t cap)
+void rail_cache_init_all(struct rail *rail)
 {
 	struct rail_cache *c;
 	uint32_t i;
 
 	for (i = 0; i < rail->ntx; i++)
-		rail_cache_init(&rail->cache[i], cap / rail->nbase);
+		cache_init(&rail->cache[i], cache_cap(rail));
 	for (i = rail->nbase; i < rail->ntx; i++) {
 		c = &rail->cache[i % rail->nbase];
 		rail->cache[i].lender = c;
@@ -336,8 +343,8 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 	return n >= (most ? most : 1);
 }
 
-/* Requests that each extra lane that has borrowed places evicts an idle
- * connection. The lock of the extra lane is needed for that (cache_return), and
+/* Requests that each extra lane with an idle connection evicts one, because it has
+ * borrowed places. The lock of the extra lane is needed for that (cache_return), and
  * the caller holds the lock of another lane. */
 static void cache_recall(struct rail_cache *c, struct tei_rail_dp *dp)
 {
@@ -347,7 +354,7 @@ static void cache_recall(struct rail_cache *c, struct tei_rail_dp *dp)
 
 	for (i = 0; i < c->nborrowers; i++) {
 		b = &c->borrowers[i * c->stride];
-		if (!b->held.count || b->recalled)
+		if (b->busy == b->held.count || b->recalled)
 			continue;
 		b->recalled = true;
 		__atomic_fetch_add(&b->nclosing, 1, __ATOMIC_RELAXED);

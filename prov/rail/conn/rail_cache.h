@@ -143,13 +143,12 @@ static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
 	return &lane->rail->cache[lane->index];
 }
 
-/* Returns true if a cache with "cap" places lends places to extra lanes. */
-bool rail_cache_lends(uint32_t cap);
-/* Initializes an empty cache with "cap" places, but at least 2. */
-void rail_cache_init(struct rail_cache *cache, uint32_t cap);
-/* Initializes the caches of all tx lanes of a rail, with "cap" places for all
- * lanes together. */
-void rail_cache_init_all(struct rail *rail, uint32_t cap);
+/* Returns true if the caches of the rail's base lanes have enough places to lend
+ * some to extra lanes. Needs rail->nbase only. */
+bool rail_cache_lends(const struct rail *rail);
+/* Initializes the caches of all tx lanes of a rail. The base lanes have
+ * MC_MAX_EP_PER_CTX places together, but each at least 2. */
+void rail_cache_init_all(struct rail *rail);
 /* Frees all places, even those that are assigned to connections. */
 void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
 

@@ -215,7 +215,7 @@ static void reopen_renew_cache(struct rail_lane *lane)
 }
 
 /* Handles that the opening of a lane has failed: the rail is lost until all its
- * lanes are open that are in use. If the rail is lost already, the failure of an
+ * lanes that are in use are open. If the rail is lost already, the failure of an
  * rx lane leaves the error of a tx lane as it is. */
 static void reopen_failed(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {

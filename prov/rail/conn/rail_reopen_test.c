@@ -490,7 +490,7 @@ static void test_slice_opens_the_first_tx_lane_of_a_lost_rail(void)
 	CU_ASSERT_EQUAL(test_submit(rig.from.dp, &t, 1), 0);
 	rail_use_for_tasks(rig.from.dp, true);
 	CU_ASSERT_FALSE(rail_use_none(rail, 0) && rail_use_none(rail, 1));
-	/* further openings are left to the attempts for the lost rail */
+	/* a lost rail with a USED lane gets no further lane */
 	rail->next_tx[0].use = RAIL_LANE_USED;
 	rail->next_tx[1].use = RAIL_LANE_UNUSED;
 	rail_use_for_tasks(rig.from.dp, true);

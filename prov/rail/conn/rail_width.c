@@ -21,10 +21,7 @@
 
 bool rail_width_fits(const struct rail *rail)
 {
-	const struct tei_settings *s = rail->dp->settings;
-
-	return !strcmp(rail->nic.transport, "tcp") &&
-	       rail_cache_lends(s->lanes.max_conns / s->lanes.per_rail);
+	return !strcmp(rail->nic.transport, "tcp") && rail_cache_lends(rail);
 }
 
 bool rail_width_extra(const struct rail_lane *lane)
@@ -47,15 +44,11 @@ static uint32_t width_most(const struct rail *rail)
 {
 	struct tei_rail_dp *dp = rail->dp;
 	uint32_t i, rails = 0, most = rail->ntx;
-	const struct rail *r;
 
 	if (dp->settings->sched.connections)
 		return most;
-	for (i = 0; i < rail_count(dp); i++) {
-		r = rail_at(dp, i);
-		rails += __atomic_load_n(&r->open, __ATOMIC_ACQUIRE) &&
-			 !__atomic_load_n(&r->hidden, __ATOMIC_RELAXED);
-	}
+	for (i = 0; i < rail_count(dp); i++)
+		rails += rail_published(rail_at(dp, i));
 	return rails ? most / rails : most;
 }
 

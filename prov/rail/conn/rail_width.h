@@ -20,9 +20,10 @@
  * rate rises clearly, and a smaller one if the rate stays the same. After each
  * trial without success it waits twice as long as before. When the load has
  * ended, or a connection has failed, the width returns to its minimum. A
- * connection has also failed if it is not established in time, or if the
- * provider refuses a post on it. This is no fault of the rail pair, because the
- * first connection still works.
+ * connection on an extra lane also counts as failed if it is not established
+ * within RAIL_WIDTH_JOIN_NS, or if the provider refuses a post on it. The rail
+ * pair does not become faulty then, because its connections on the base lanes
+ * still work.
  *
  * A fence closes the rx lane of the target, and so all connections of the pair.
  * So a fence and a retry need no knowledge of the width.
@@ -51,8 +52,8 @@ struct rail_slice;
 /* A new connection must carry its first slice within this time. It may need a
  * new lane. */
 #define RAIL_WIDTH_JOIN_NS	(3 * TEI_NS_PER_SEC)
-/* If the load pauses for more than RAIL_WIDTH_GAP_NS, the current trial ends and
- * has had no success. A pause of more than RAIL_WIDTH_IDLE_NS ends the load. */
+/* If the load pauses for more than RAIL_WIDTH_GAP_NS, the current trial ends
+ * without success. A pause of more than RAIL_WIDTH_IDLE_NS ends the load. */
 #define RAIL_WIDTH_GAP_NS	(20 * TEI_NS_PER_MS)
 #define RAIL_WIDTH_IDLE_NS	TEI_NS_PER_SEC
 /* Time after which an extra lane that is not in use is closed. */

@@ -12,6 +12,7 @@
 #include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/conn/rail_pair.h"
 #include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/conn/rail_width.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
@@ -338,12 +339,10 @@ static struct rail_lane *width_lane(const struct width_rig *rig, uint32_t i)
 static bool width_lane_opens(const struct width_rig *rig, uint32_t i)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	const struct rail_lane *lane = width_lane(rig, i);
 
-	while (!rail_lane_active(&lane[0]) && !rail_lane_active(&lane[1]) &&
-	       tei_now_ns() < end)
+	while (!rail_msg_lane(rig->rail, i) && tei_now_ns() < end)
 		tei_relax();
-	return rail_lane_active(&lane[0]) || rail_lane_active(&lane[1]);
+	return rail_msg_lane(rig->rail, i);
 }
 
 /* Opens two planes with that smallest width, and connects them. The largest
@@ -389,12 +388,12 @@ static uint64_t width_moved(const struct width_rig *rig, uint32_t i)
  * there. Returns true if it did. */
 static bool width_cut(const struct width_rig *rig, uint32_t i)
 {
-	struct rail_lane *lane = width_lane(rig, i);
+	struct rail_lane *lane = rail_msg_lane(rig->rail, i);
 	struct rail_done done;
 	bool cut;
 
-	if (!rail_lane_active(lane))
-		lane++;
+	if (!lane)
+		return false;
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	cut = lane->state == RAIL_LANE_ACTIVE && lane->inflight;
@@ -646,13 +645,12 @@ static ssize_t width_refuse_write(struct fid_ep *ep,
  * the extra lane is not changed. Returns the generation of the lane. */
 static uint32_t width_refuse(const struct width_rig *rig, int error)
 {
-	struct rail_lane *lane = width_lane(rig, 1);
+	struct rail_lane *lane = rail_msg_lane(rig->rail, 1);
 	static struct fi_ops_rma ops;
 	uint32_t gen;
 
 	__atomic_store_n(&width_error, error, __ATOMIC_RELAXED);
-	if (!rail_lane_active(lane))
-		lane++;
+	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(lane->ep);
 	ops = *lane->ep->rma;
@@ -666,11 +664,9 @@ static uint32_t width_refuse(const struct width_rig *rig, int error)
 /* Returns true if the extra lane is still the one with that generation. */
 static bool width_lane_is(const struct width_rig *rig, uint32_t gen)
 {
-	const struct rail_lane *lane = width_lane(rig, 1);
+	const struct rail_lane *lane = rail_msg_lane(rig->rail, 1);
 
-	if (!rail_lane_active(lane))
-		lane++;
-	return rail_lane_active(lane) &&
+	return lane &&
 	       __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE) == gen;
 }
 
@@ -899,18 +895,15 @@ static bool width_await_closed(struct width_rig *rig)
  * the test passes quickly. */
 static bool width_await_open(struct width_rig *rig, uint64_t now)
 {
-	const struct rail_lane *lane = width_lane(rig, 1);
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	bool open = false;
 
-	while (!open && tei_now_ns() < end) {
+	while (!rail_msg_lane(rig->rail, 1) && tei_now_ns() < end) {
 		now += TEI_NS_PER_SEC;
 		rail_renew_run(rig->from.dp, now);
 		rail_progress_reopen(rig->from.dp, now);
 		tei_relax();
-		open = rail_lane_active(&lane[0]) || rail_lane_active(&lane[1]);
 	}
-	return open;
+	return rail_msg_lane(rig->rail, 1);
 }
 
 static uint32_t width_lent(const struct width_rig *rig)
@@ -938,8 +931,9 @@ static void test_extra_lane_that_cannot_be_opened_returns_its_places(void)
 	CU_ASSERT_EQUAL(width_lent(&rig), 1);
 	/* no provider has the name */
 	name = test_rail_rename(rig.rail, none);
-	lane = width_lane(&rig, 1);
-	rail_renew_lane(rail_lane_active(lane) ? lane : lane + 1, 0);
+	lane = rail_msg_lane(rig.rail, 1);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
+	rail_renew_lane(lane, 0);
 	CU_ASSERT_TRUE(width_await_closed(&rig));
 	now = tei_now_ns() + TEI_NS_PER_SEC;
 	rail_progress_reopen(rig.from.dp, now);

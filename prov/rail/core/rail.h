@@ -238,7 +238,8 @@ struct rail_link {
 					 * extra lanes are not counted */
 	uint64_t changes;
 	uint64_t lost_next_ns;		/* thread: time of the next attempt to
-					 * open the lanes of a lost rail */
+					 * open lanes that could not be
+					 * opened */
 	uint64_t stuck_ns;		/* thread: time at which a lane was last
 					 * retired because a connection was
 					 * stuck */
@@ -246,8 +247,6 @@ struct rail_link {
 					 * opened: its borrowed places must be
 					 * returned, and the opening must be
 					 * tried again if the lane is needed */
-	uint64_t extra_next_ns;		/* thread: earliest time of the next
-					 * attempt at this */
 };
 
 /* The contact lane of a rail (conn/rail_contact_lane.c). */
@@ -335,6 +334,14 @@ struct rail {
 	struct rail_errors errors;
 	struct rail_probe probe;
 };
+
+/* Returns true if the rail is published: it is open, and no other rail has
+ * replaced it. */
+static inline bool rail_published(const struct rail *rail)
+{
+	return __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+	       !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE);
+}
 
 /* Returns true if the tx lane takes new slices at present, provided that it is
  * active. */

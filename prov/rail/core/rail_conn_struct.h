@@ -63,7 +63,8 @@ struct rail_conn {
 	uint32_t posted;		/* number of slices posted on the
 					 * connection in lane generation
 					 * lane_gen and not completed */
-	uint32_t backoff_us;
+	uint32_t backoff_us;		/* present back-off after failed posts,
+					 * microseconds; 0 if there is none */
 	uint64_t moves;			/* atomic: progress counter: incremented
 					 * when a slice completes, or is posted
 					 * on the idle connection */

@@ -58,12 +58,6 @@ int tei_rail_node_near(struct tei_rail_dp *dp, const char *location)
 	return node;
 }
 
-void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
-			size_t size)
-{
-	return tei_topo_map(tei_rail_node_near(dp, location), size);
-}
-
 void rail_numa_free(void *mem, size_t size)
 {
 	if (mem)

@@ -147,8 +147,9 @@ static bool use_is_left(const struct tei_rail_peer *peer, bool late)
 }
 
 /* Makes lanes WANTED on the rails that have a route to the peer. Returns true if
- * a lane is WANTED or being opened. A lost rail that has a USED lane is left
- * out, because opening its lanes is tried again anyway. A lost rail without a
+ * a lane is WANTED or being opened. If a lost rail has a USED lane, no
+ * further lane of it becomes WANTED until the rail has recovered: the progress
+ * thread tries to open its USED lanes (rail_renew_reopen). A lost rail without a
  * USED lane counts as working (rail_health_works), so slices that prefer it wait
  * for its first lane. */
 static bool use_for_peer(const struct tei_rail_peer *peer)

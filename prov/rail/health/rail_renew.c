@@ -583,7 +583,7 @@ bool rail_renew_release(struct rail *rail)
 
 	for (j = rail->nbase; j < rail->ntx; j++) {
 		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
-		if (rail_lane_active(&lane[0]) || rail_lane_active(&lane[1]))
+		if (rail_msg_lane(rail, j))
 			continue;
 		tei_mutex_lock(&lane->lock);
 		if (lane[0].state == RAIL_LANE_CLOSED &&

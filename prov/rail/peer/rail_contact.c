@@ -49,14 +49,15 @@ struct contact_pair {
 					 * peer->remotes */
 };
 
-/* How an attempt to send the hello over a pair has ended. */
-enum contact_end {
-	CONTACT_SENT,		/* the hello was sent */
-	CONTACT_CONNECTING,	/* the lane is open, and the connection is being
+/* The results of attempts to send the hello over pairs, combined with OR. */
+enum contact_result {
+	CONTACT_SENT = 1,	/* the hello was sent */
+	CONTACT_CONNECTING = 2,	/* the lane is open, but has not accepted the
+				 * hello: usually the connection is still being
 				 * established */
-	CONTACT_OPENING,	/* the lane is being opened */
-	CONTACT_NO_LANE,	/* the lane could not be opened; this is tried
-				 * again */
+	CONTACT_OPENING = 4,	/* the lane is being opened */
+	CONTACT_NO_LANE = 8,	/* the hello cannot be sent over the rail at
+				 * present, and no lane is being opened */
 };
 
 static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
@@ -135,9 +136,9 @@ static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
 }
 
 /* Sends the hello over the pair. */
-static enum contact_end contact_try(struct tei_rail_peer *p,
-				    const struct contact_pair *pair,
-				    uint8_t *buf, size_t len)
+static enum contact_result contact_try(struct tei_rail_peer *p,
+				       const struct contact_pair *pair,
+				       uint8_t *buf, size_t len)
 {
 	struct rail_lane *lane;
 	struct rail_conn *conn;
@@ -156,26 +157,24 @@ static enum contact_end contact_try(struct tei_rail_peer *p,
 }
 
 /* Sends the hello to those pairs of the group that have not received it. Returns
- * how the attempts ended: bit i is set if one of them ended with the value i of
- * enum contact_end. */
+ * the results of the attempts. */
 static uint32_t contact_group(struct tei_rail_peer *p,
 			      const struct contact_pair *pair, uint32_t n,
 			      uint8_t *buf, size_t len)
 {
 	struct rail_contact *c = &p->addrs.contact;
-	enum contact_end end;
-	uint32_t i, ends = 0;
+	uint32_t i, result, results = 0;
 
 	for (i = 0; i < CONTACT_WINDOW && c->from + i < n; i++) {
 		if (c->sent >> i & 1)
 			continue;
-		end = contact_try(p, &pair[c->from + i], buf, len);
-		if (end == CONTACT_SENT)
+		result = contact_try(p, &pair[c->from + i], buf, len);
+		if (result == CONTACT_SENT)
 			c->sent |= UINT64_C(1) << i;
-		ends |= 1u << end;
+		results |= result;
 	}
 	contact_number(buf, len, 0);
-	return ends;
+	return results;
 }
 
 int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
@@ -183,28 +182,28 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 {
 	struct contact_pair pair[CONTACT_PAIRS];
 	struct rail_contact *c = &p->addrs.contact;
-	uint32_t n = contact_pairs(p, pair), ends;
+	uint32_t n = contact_pairs(p, pair), results;
 
 	/* if refusals have left only one of several pairs, rail_msg_send is not
 	 * used: the route may still lead to a refused address */
 	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
 		return rail_msg_send(p, buf, len, attempt);
 	contact_turn(c, n, now);
-	ends = contact_group(p, pair, n, buf, len);
+	results = contact_group(p, pair, n, buf, len);
 	/* the time of the group begins when a lane can be used */
-	if (!c->sent && (ends & 1u << CONTACT_OPENING) &&
-	    !(ends & 1u << CONTACT_CONNECTING))
+	if (!c->sent && (results & CONTACT_OPENING) &&
+	    !(results & CONTACT_CONNECTING))
 		c->until_ns = now + CONTACT_WINDOW_NS;
-	if (!(ends & ~(1u << CONTACT_SENT))) {
+	if (!(results & ~(uint32_t)CONTACT_SENT)) {
 		p->life.again_ns = 0;
 		return 0;
 	}
 	if (c->rounds && !(c->rounds % CONTACT_USUAL))
 		return rail_msg_send(p, buf, len, attempt);
-	/* The attempts become rare (rail_ctl_again). They stay frequent if
-	 * all pairs without a sent hello only wait until a lane is open: this
-	 * is soon. */
-	if ((ends & (1u << CONTACT_CONNECTING | 1u << CONTACT_NO_LANE)) &&
+	/* From this time on, attempts become rare (rail_ctl_again). If each pair
+	 * that has not sent the hello waits for a lane to open, they stay
+	 * frequent, because the lane opens soon. */
+	if ((results & (CONTACT_CONNECTING | CONTACT_NO_LANE)) &&
 	    !p->life.again_ns)
 		p->life.again_ns = now;
 	return -FI_EAGAIN;

@@ -205,8 +205,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (!ask && !nowhere)
 		p->hello.asked_ns = 0;
 	else if (!p->hello.asked_ns || rail_use_first(dp))
-		/* the peer is not silent while this process has no tx lane yet
-		 * and cannot send the hello */
+		/* the time in which this process has no open tx lane, and so
+		 * cannot send the hello, is no silence of the peer */
 		p->hello.asked_ns = now;
 	/* the peer is in use again, so its next hello is due earlier */
 	if (ask && p->hello.next_ns > now + RAIL_CTL_RARELY_NS)
