@@ -28,7 +28,7 @@
 /* time for which engine_ipc_free waits for the ends of copies */
 #define IPC_FREE_NS  TEI_NS_PER_SEC
 
-#define IPC_UNEXPORTED	"the process has exported no buffer that contains it; its log states why"
+#define IPC_UNEXPORTED	"the process has exported no buffer that contains it; its log states why (MC_LOG_LEVEL=info)"
 
 _Static_assert(sizeof(struct tei_cuda_ipc) == TEI_LOCAL_GPU_DATA,
 	       "a handle fits");

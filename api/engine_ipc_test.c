@@ -168,6 +168,7 @@ static void test_close_during_the_end_of_a_copy_unmaps(void)
 	for (i = 0; i < 60000 && !__atomic_load_n(&slow.begun,
 						  __ATOMIC_ACQUIRE); i++)
 		nanosleep(&nap, NULL);
+	CU_ASSERT(__atomic_load_n(&slow.begun, __ATOMIC_ACQUIRE));
 	closeSegment(r.engine, r.segment);
 	CU_ASSERT_EQUAL(r.driver.left(), before);
 	ipc_close(&r);

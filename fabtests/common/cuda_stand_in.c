@@ -1060,6 +1060,17 @@ EXPORT void stand_in_fail(const char *call, unsigned int after, int result)
 	pthread_mutex_unlock(&lock);
 }
 
+EXPORT bool stand_in_failing(void);
+EXPORT bool stand_in_failing(void)
+{
+	bool is;
+
+	pthread_mutex_lock(&lock);
+	is = fail_call[0];
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
 EXPORT void stand_in_hold(int on);
 EXPORT void stand_in_hold(int on)
 {

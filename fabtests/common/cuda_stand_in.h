@@ -42,6 +42,8 @@ struct cuda_stand_in {
 	 * calls that succeed. `call` is its name without a version suffix:
 	 * "cuMemAlloc". */
 	void (*fail)(const char *call, unsigned int after, int result);
+	/* Returns true if that error has not occurred yet. */
+	bool (*failing)(void);
 	/* Returns the address at which a NIC accesses the bytes of GPU memory,
 	 * or NULL if the memory has not been prepared for NICs. */
 	void *(*alias)(uint64_t addr, size_t len);

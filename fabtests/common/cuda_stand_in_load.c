@@ -23,6 +23,7 @@ static const struct stand_in_call stand_in_calls[] = {
 	{ "cuMemcpyHtoD_v2", offsetof(struct cuda_stand_in, to_device) },
 	{ "cuMemcpyDtoH_v2", offsetof(struct cuda_stand_in, to_host) },
 	{ "stand_in_fail", offsetof(struct cuda_stand_in, fail) },
+	{ "stand_in_failing", offsetof(struct cuda_stand_in, failing) },
 	{ "stand_in_alias", offsetof(struct cuda_stand_in, alias) },
 	{ "stand_in_capture", offsetof(struct cuda_stand_in, capture) },
 	{ "stand_in_hold", offsetof(struct cuda_stand_in, hold) },

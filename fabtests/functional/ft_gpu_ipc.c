@@ -357,7 +357,7 @@ static bool ipc_left(const struct ipc_rig *rig, unsigned int most)
 }
 
 /* Memory that its owner has unregistered does not stay mapped in a process that
- * is idle, because the driver could not free it. */
+ * is idle, because a driver may keep memory allocated while it is mapped. */
 static void idle(struct ipc_rig *rig)
 {
 	ft_ok(!fx_ask(&rig->peer, "ungpu") && ipc_left(rig, rig->unmapped),
@@ -490,6 +490,67 @@ static void tried_again(struct ipc_rig *rig)
 	fx_nap(1100000);
 	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
 	      "memory_that_was_not_mapped_is_tried_again");
+}
+
+/* After an error of the driver, memory is mapped again: its context may be gone. */
+static void mapped_again(struct ipc_rig *rig)
+{
+	const char *call = strcmp(rig->kind, "FX_CHUNKS=0") ?
+				   "cuMemMap" :
+				   "cuIpcOpenMemHandle";
+	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
+	bool failed;
+	int ret;
+
+	rig->cuda.fail("cuMemcpyAsync", 0, 700);
+	failed = !fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+		 job.n[STATUS_FAILED] == 1;
+	ft_ok(failed, "write_fails_with_the_error_of_the_driver: %s",
+	      fx_job_text(&job));
+	fx_job_free(&job);
+	rig->cuda.fail(call, 0, 2);
+	job = ipc_job(rig, OPCODE_WRITE);
+	ret = fx_job_start(&job);
+	ft_ok(ret == 8 && ipc_says(call),
+	      "next_write_maps_the_memory_again: %d", ret);
+	fx_nap(1100000);
+	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
+	      "transfers_after_an_error_of_the_driver_complete");
+}
+
+/* A write whose copy the GPU does not complete ends with STATUS_TIMEOUT, because
+ * its bytes may still arrive. Until the copy has ended, the target cannot
+ * unregister the memory. */
+static void unfenced(struct ipc_rig *like)
+{
+	struct ipc_rig rig = *like;
+	struct fx_job job;
+	bool ended;
+	int held, ret;
+
+	rig.engine = fx_engine_hasty("local");
+	rig.seg = rig.engine && !fx_register(rig.engine, &rig.mem) ?
+			  -1 :
+			  openSegment(rig.engine, rig.peer.name);
+	job = ipc_job(&rig, OPCODE_WRITE);
+	if (!ft_ok(rig.seg > 0 && ipc_round(&rig, 0, IPC_SIZE, 0),
+		   "engine_with_short_timeout_writes"))
+		return;
+	rig.cuda.hold(1);
+	ended = !fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_TIMEOUT] == 1,
+	      "write_that_the_gpu_does_not_complete_times_out: %s",
+	      fx_job_text(&job));
+	held = fx_ask(&rig.peer, "ungpu");
+	rig.cuda.hold(0);
+	fx_job_free(&job);
+	ret = fx_ask(&rig.peer, "ungpu");
+	ft_ok(held == -4 && !ret,
+	      "memory_is_unregistered_after_the_copy_only: %d, %d", held, ret);
+	destroyTransferEngine(rig.engine);
+	like->sequence = rig.sequence;
+	ft_ok(!fx_ask(&like->peer, "regpu") && ipc_round(like, 0, IPC_SIZE, 0),
+	      "transfers_after_a_timeout_complete");
 }
 
 /* --- initiators that are stopped or killed ------------------------------- */
@@ -707,6 +768,8 @@ static void ends(struct ipc_rig *rig)
 	opened_again(rig);
 	closed_in_use(rig);
 	tried_again(rig);
+	mapped_again(rig);
+	unfenced(rig);
 	other_initiators(rig);
 	killed_target(rig);
 	installed_later(rig);

@@ -134,7 +134,8 @@ void zk_stopped(struct zk_rig *rig)
 		   zk_mover_start(&m, rig, seg, &target, STOPPED_BLOCK),
 		   "a_segment_is_found_and_written"))
 		return;
-	/* Shortly after a registration, others do not wait for the server. */
+	/* A registration soon after another one is published later, so it would
+	 * not wait for the stopped server. */
 	usleep(fx_ms(STOPPED_REST_MS) * 1000);
 	ft_zk_pause(&rig->zk, 0);
 	/* The segment is open, so opening it again needs no server. */

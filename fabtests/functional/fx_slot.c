@@ -533,8 +533,7 @@ static bool slot_near(struct slot_rig *rig)
 	       fx_gpu_has(&rig->peer, 0, SLOT_HALF, rig->sequence);
 }
 
-/* Kills initiators during their transfers, more of them than there are
- * slots. */
+/* Kills initiators one after another during their transfers. */
 static void killed_initiators(struct slot_rig *rig)
 {
 	struct fx_peer other;

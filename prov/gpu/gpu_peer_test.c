@@ -926,11 +926,21 @@ static void test_memory_stays_mapped_when_the_gpu_hangs(void)
 	owner_end(&r.owner);
 }
 
+/* Waits until the planted error has occurred. */
+static bool peer_has_failed(const struct peer_rig *r)
+{
+	struct timespec nap = { .tv_nsec = (long)TEI_NS_PER_MS };
+	uint64_t end = tei_now_ns() + 30 * TEI_NS_PER_SEC;
+
+	while (r->driver->failing() && tei_now_ns() < end)
+		nanosleep(&nap, NULL);
+	return !r->driver->failing();
+}
+
 /* A failed query of the stream does not prove that the copy has ended, so its
  * claim must stay. */
 static void test_claim_outlives_a_failed_query(void)
 {
-	struct timespec nap = { .tv_nsec = 50000000 };
 	struct peer_rig r = peer_open(30, true, 0);
 	struct gpu_test_op op;
 	struct guard_test t;
@@ -939,9 +949,9 @@ static void test_claim_outlives_a_failed_query(void)
 	/* no event marks the copy, so its stream is queried */
 	r.driver->fail("cuEventRecord", 0, 1);
 	guard_start(&r, &t, &op, 0, 0);
-	nanosleep(&nap, NULL);
+	CU_ASSERT(peer_has_failed(&r));
 	r.driver->fail("cuStreamQuery", 0, 719);
-	nanosleep(&nap, NULL);
+	CU_ASSERT(peer_has_failed(&r));
 	CU_ASSERT_EQUAL(guard_left(&t), 0);
 	CU_ASSERT(!gpu_test_ended(&op));
 	r.driver->hold(0);

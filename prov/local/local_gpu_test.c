@@ -263,6 +263,32 @@ static bool gpu_files_right(const struct tei_local_gpu_file *files, uint32_t n)
 	return true;
 }
 
+/* A peer cannot make this process read more files than there is room for, or
+ * files outside the table. */
+static void test_law8_files_outside_the_table_are_refused(void)
+{
+	static const struct { uint32_t first, n; } forged[] = {
+		{ 0, TEI_LOCAL_GPU_FILES + 1 },
+		{ LOCAL_GPU_FILES - 2, 3 },
+		{ LOCAL_GPU_FILES, 1 },
+		{ UINT32_MAX, 1 },
+		{ 1, UINT32_MAX },
+	};
+	struct tei_local_gpu g;
+	struct gpu_fixture f;
+	size_t i;
+
+	gpu_open(&f);
+	CU_ASSERT_EQUAL(gpu_files(&f, 0, 3), 0);
+	CU_ASSERT(tei_local_gpu_find(f.peer, GPU_ADDR, 1, &g));
+	for (i = 0; i < sizeof(forged) / sizeof(forged[0]); i++) {
+		test_agent_ask(&f.agent, "forge %u %u", forged[i].first,
+			       forged[i].n);
+		CU_ASSERT(!tei_local_gpu_find(f.peer, GPU_ADDR, 1, &g));
+	}
+	gpu_close(&f);
+}
+
 static void test_files_of_a_peer_are_duplicated(void)
 {
 	struct tei_local_gpu_file files[TEI_LOCAL_GPU_FILES];
@@ -437,6 +463,8 @@ const struct tei_test_case local_gpu_cases[] = {
 	  test_memory_of_a_peer_that_ended_is_refused },
 	{ "table_that_is_overwritten_does_no_harm",
 	  test_table_that_is_overwritten_does_no_harm },
+	{ "law8_files_outside_the_table_are_refused",
+	  test_law8_files_outside_the_table_are_refused },
 	{ "files_of_a_peer_are_duplicated",
 	  test_files_of_a_peer_are_duplicated },
 	{ "wrong_files_are_refused", test_wrong_files_are_refused },

@@ -481,6 +481,17 @@ static void agent_files(struct agent *g, const char *args)
 	agent_answer(g, "%d", ret);
 }
 
+/* Command "forge FIRST N": changes the first published GPU memory: it claims to
+ * have the N files from FIRST on. */
+static void agent_forge(struct agent *g, const char *args)
+{
+	unsigned int first = 0, n = 0;
+
+	sscanf(args, "%u %u", &first, &n);
+	atomic_store(&g->ctx->shared->gpu[0].files, (uint64_t)n << 32 | first);
+	agent_answer(g, "done");
+}
+
 /* Command "fds": the answer is the number of open file descriptors. */
 static void agent_fds(struct agent *g)
 {
@@ -546,6 +557,8 @@ static void agent_line(struct agent *g, const char *line)
 		agent_run(g, args);
 	else if (!strcmp(word, "storm"))
 		agent_storm(g, args);
+	else if (!strcmp(word, "forge"))
+		agent_forge(g, args);
 	else if (!strcmp(word, "scribble"))
 		agent_scribble(g, args);
 	else if (!strcmp(word, "exec"))

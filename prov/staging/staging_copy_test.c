@@ -59,10 +59,11 @@ static uint64_t copy_bytes(const struct remote_rig *r)
 	return c.tx_bytes + c.rx_bytes;
 }
 
-/* Starts a write of at most one piece and waits until its copy is at the gate. */
-static batch_id_t copy_start(struct remote_rig *r, uint64_t len)
+/* Starts a request for at most one piece and waits until its copy is at the
+ * gate. */
+static batch_id_t copy_start(struct remote_rig *r, int op, uint64_t len)
 {
-	struct transfer_request rq = { OPCODE_WRITE, r->host, r->seg, r->gpu,
+	struct transfer_request rq = { op, r->host, r->seg, r->gpu,
 				       len };
 	batch_id_t id = allocateBatchID(r->user, 1);
 	uint64_t end = tei_now_ns() + RIG_WAIT;
@@ -257,7 +258,7 @@ static void test_piece_whose_copy_fails_uses_the_rails(void)
 static void test_cancelled_task_waits_for_its_copy_only(void)
 {
 	struct remote_rig r = copy_open("1");
-	batch_id_t id = copy_start(&r, TEI_STAGING_PIECE);
+	batch_id_t id = copy_start(&r, OPCODE_WRITE, TEI_STAGING_PIECE);
 
 	CU_ASSERT(!te_cancel_batch(r.user, id));
 	copy_pause(TEI_NS_PER_SEC);
@@ -276,7 +277,7 @@ static void test_cancelled_task_waits_for_its_copy_only(void)
 static void test_slot_stays_while_a_cancelled_copy_is_in_progress(void)
 {
 	struct remote_rig r = copy_open("1");
-	batch_id_t id = copy_start(&r, TEI_LOCAL_INLINE);
+	batch_id_t id = copy_start(&r, OPCODE_WRITE, TEI_LOCAL_INLINE);
 
 	CU_ASSERT(!te_cancel_batch(r.user, id));
 	CU_ASSERT(rig_await_slots(&r, slot_stale, 1));
@@ -291,13 +292,13 @@ static void test_slot_stays_while_a_cancelled_copy_is_in_progress(void)
 	rig_close(&r);
 }
 
-/* The target unregisters its memory during a copy into a slot. The call does not
- * wait for the copy longer than for a fence, because the copy cannot reach the
- * GPU memory any longer. */
-static void test_unregistration_during_a_copy_fails_the_task(void)
+/* The target unregisters its memory during a copy to or from a slot. The call
+ * does not wait for the copy longer than for a fence, because a write cannot reach
+ * the GPU memory any longer, and a read fails. */
+static void copy_unregistered(int op)
 {
 	struct remote_rig r = copy_open("30");
-	batch_id_t id = copy_start(&r, TEI_STAGING_PIECE);
+	batch_id_t id = copy_start(&r, op, TEI_STAGING_PIECE);
 	uint64_t start = tei_now_ns();
 
 	CU_ASSERT(!unregisterLocalMemory(r.target, (void *)(uintptr_t)r.gpu));
@@ -307,6 +308,12 @@ static void test_unregistration_during_a_copy_fails_the_task(void)
 	copy_pause(100 * TEI_NS_PER_MS);
 	CU_ASSERT(!copy_landed(&r));
 	rig_close(&r);
+}
+
+static void test_unregistration_during_a_copy_fails_the_task(void)
+{
+	copy_unregistered(OPCODE_WRITE);
+	copy_unregistered(OPCODE_READ);
 }
 
 const struct tei_test_case copy_cases[] = {

@@ -453,6 +453,9 @@ void staging_request_moved(struct staging_remote *rs, struct staging_request *p)
 		return;
 	}
 	if (request_copy_failed(p)) {
+		if (rs->now >= target->copies_ns)
+			TEI_INFO("staging", "a copy to or from a slot of a local process has failed, and the rails move the bytes for MC_SLICE_TIMEOUT: %s",
+				 p->err.text);
 		/* other pieces would wait for MC_SLICE_TIMEOUT, too, if all copy
 		 * slots of the target are in use */
 		target->copies_ns =
