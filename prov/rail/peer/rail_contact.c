@@ -200,9 +200,9 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	}
 	if (c->rounds && !(c->rounds % CONTACT_USUAL))
 		return rail_msg_send(p, buf, len, attempt);
-	/* From this time on, attempts become rare (rail_ctl_again). If each pair
-	 * that has not sent the hello waits for a lane to open, they stay
-	 * frequent, because the lane opens soon. */
+	/* From this time on, attempts become rare (rail_ctl_again). Attempts
+	 * stay frequent if all pairs without a sent hello wait for a lane to
+	 * open, because it opens soon. */
 	if ((results & (CONTACT_CONNECTING | CONTACT_NO_LANE)) &&
 	    !p->life.again_ns)
 		p->life.again_ns = now;
