@@ -1103,3 +1103,14 @@ EXPORT unsigned int stand_in_copies(void)
 	pthread_mutex_unlock(&lock);
 	return n;
 }
+
+EXPORT unsigned int stand_in_queued(void);
+EXPORT unsigned int stand_in_queued(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&lock);
+	n = (unsigned int)(asked - done);
+	pthread_mutex_unlock(&lock);
+	return n;
+}

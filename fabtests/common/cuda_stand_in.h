@@ -63,6 +63,8 @@ struct cuda_stand_in {
 	unsigned int (*left)(void);
 	/* Returns the number of copies done so far. */
 	unsigned int (*copies)(void);
+	/* Returns the number of copies that were requested and are not done. */
+	unsigned int (*queued)(void);
 	/* Creates memory of n chunks, each of `size` bytes (a multiple of
 	 * 64 KiB), which cuMemMap maps to adjacent addresses. It lies in the
 	 * primary context of the device, which stays active. Other processes
@@ -76,6 +78,11 @@ struct cuda_stand_in {
  * the running program, and initialises it. Returns false if it cannot be
  * loaded; a diagnostic line gives the cause. */
 bool cuda_stand_in_load(struct cuda_stand_in *cuda);
+
+/* Waits up to 10 s until copies are queued (`queued` is true; copies are held
+ * back) or until all requested copies are done (false). Returns false if that
+ * does not happen. */
+bool cuda_stand_in_await(const struct cuda_stand_in *cuda, bool queued);
 
 /* Returns true if this process has loaded a CUDA driver, real or stand-in. */
 bool cuda_stand_in_mapped(void);

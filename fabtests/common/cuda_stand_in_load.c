@@ -29,6 +29,7 @@ static const struct stand_in_call stand_in_calls[] = {
 	{ "stand_in_hold", offsetof(struct cuda_stand_in, hold) },
 	{ "stand_in_left", offsetof(struct cuda_stand_in, left) },
 	{ "stand_in_copies", offsetof(struct cuda_stand_in, copies) },
+	{ "stand_in_queued", offsetof(struct cuda_stand_in, queued) },
 	{ "stand_in_map", offsetof(struct cuda_stand_in, map) },
 	{ "stand_in_unmap", offsetof(struct cuda_stand_in, unmap) },
 };
@@ -110,6 +111,15 @@ uint64_t cuda_stand_in_memory(const struct cuda_stand_in *cuda, int device,
 		addr = 0;
 	cuda->pop(&none);
 	return addr;
+}
+
+bool cuda_stand_in_await(const struct cuda_stand_in *cuda, bool queued)
+{
+	unsigned int ms;
+
+	for (ms = 0; ms < 10000 && (cuda->queued() > 0) != queued; ms++)
+		usleep(1000);
+	return (cuda->queued() > 0) == queued;
 }
 
 bool cuda_stand_in_mapped(void)

@@ -85,6 +85,8 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 		child_cuda.hold(atoi(args));
 		return 0;
 	}
+	if (!strcmp(verb, "queued"))
+		return !cuda_stand_in_await(&child_cuda, atoi(args));
 	if (!strcmp(verb, "left"))
 		return (int)child_cuda.left();
 	if (!strcmp(verb, "copies"))
@@ -274,8 +276,8 @@ static void cancelled(struct ipc_rig *rig)
 	fx_gpu_put(&rig->peer, 0, IPC_SIZE, 0);
 	fx_buf_fill(&rig->mem, 0, IPC_SIZE, ++rig->sequence);
 	rig->cuda.hold(1);
-	ft_ok(!fx_job_start(&job), "batch_is_submitted");
-	fx_nap(50000);
+	ft_ok(!fx_job_start(&job) && cuda_stand_in_await(&rig->cuda, true),
+	      "copies_of_a_batch_are_queued");
 	ft_ok(!te_cancel_batch(rig->engine, job.id), "batch_is_cancelled");
 	fx_nap(50000);
 	ended = fx_job_poll(&job);
@@ -302,9 +304,9 @@ static void unregistered(struct ipc_rig *rig)
 
 	fx_buf_fill(&rig->mem, 0, IPC_SIZE, ++rig->sequence);
 	rig->cuda.hold(1);
-	if (!ft_ok(!fx_job_start(&job), "write_is_submitted"))
+	if (!ft_ok(!fx_job_start(&job) && cuda_stand_in_await(&rig->cuda, true),
+		   "copies_of_a_write_are_queued"))
 		return;
-	fx_nap(50000);
 	ret = fx_ask(&rig->peer, "ungpu");
 	ft_ok(ret == -4, "unregistration_during_a_copy_is_busy: %d", ret);
 	rig->cuda.hold(0);
@@ -565,7 +567,8 @@ static bool ipc_initiator(struct ipc_rig *rig, struct fx_peer *other)
 	seg = fx_ask(other, "open %s", rig->peer.name);
 	return seg > 0 && !fx_ask(other, "hold 1") &&
 	       !fx_ask(other, "start %d %d 0 %llu %llu 65536 1 -", seg,
-		       OPCODE_WRITE, (unsigned long long)rig->there, IPC_SIZE);
+		       OPCODE_WRITE, (unsigned long long)rig->there, IPC_SIZE) &&
+	       !fx_ask(other, "queued 1");
 }
 
 static void other_initiators(struct ipc_rig *rig)
@@ -576,7 +579,6 @@ static void other_initiators(struct ipc_rig *rig)
 
 	if (!ft_ok(ipc_initiator(rig, &other), "another_initiator_starts"))
 		return;
-	fx_nap(300000);
 	fx_peer_pause(&other);
 	ret = fx_ask(&rig->peer, "ungpu");
 	ft_ok(ret == -4, "memory_in_use_by_a_stopped_process_is_busy: %d", ret);
@@ -604,9 +606,9 @@ static void killed_target(struct ipc_rig *rig)
 	int ret;
 
 	rig->cuda.hold(1);
-	if (!ft_ok(!fx_job_start(&job), "write_to_a_target_is_submitted"))
+	if (!ft_ok(!fx_job_start(&job) && cuda_stand_in_await(&rig->cuda, true),
+		   "copies_to_a_target_are_queued"))
 		return;
-	fx_nap(50000);
 	fx_peer_kill(&rig->peer);
 	rig->cuda.hold(0);
 	ended = fx_job_wait(&job, FX_LONG_MS) &&

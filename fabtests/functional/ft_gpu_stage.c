@@ -354,7 +354,8 @@ static void cancel_in_the_copy(struct stage_rig *rig)
 
 	fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
 	rig->cuda.hold(1);
-	ft_ok(!fx_job_start(&job) && !te_cancel_batch(rig->engine, job.id) &&
+	ft_ok(!fx_job_start(&job) && cuda_stand_in_await(&rig->cuda, true) &&
+		      !te_cancel_batch(rig->engine, job.id) &&
 		      !fx_job_poll(&job),
 	      "cancelled_task_waits_for_its_copies");
 	rig->cuda.hold(0);
@@ -914,8 +915,7 @@ static bool stage_away(struct stage_rig *rig, struct fx_job *job,
 	bool good, out_of_order;
 
 	rig->cuda.hold(1);
-	good = !fx_job_start(job);
-	fx_nap(100000);
+	good = !fx_job_start(job) && cuda_stand_in_await(&rig->cuda, true);
 	pthread_create(&thread, NULL, away_main, &away);
 	fx_nap(300000);
 	out_of_order = __atomic_load_n(&away.done, __ATOMIC_ACQUIRE);

@@ -37,6 +37,8 @@ int slot_obey(transfer_engine_t engine, struct fx_buf *mem, const char *verb,
 		child_cuda.hold(atoi(args));
 		return 0;
 	}
+	if (!strcmp(verb, "queued"))
+		return !cuda_stand_in_await(&child_cuda, atoi(args));
 	if (!strcmp(verb, "left"))
 		return (int)child_cuda.left();
 	if (!strcmp(verb, "fail")) {
@@ -346,13 +348,14 @@ static void cancel_in_its_copies(struct slot_rig *rig)
 	ft_ok(fx_gpu_put(&rig->peer, 0, SLOT_SIZE, ++rig->sequence) &&
 		      !fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
 	      "read_from_a_hanging_gpu_waits");
-	fx_nap(100000);
-	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
+	ft_ok(!fx_ask(&rig->peer, "queued 1") && !fx_job_poll(&job) &&
+		      !te_cancel_batch(rig->engine, job.id) &&
 		      fx_job_wait(&job, FX_LONG_MS) &&
 		      job.n[STATUS_CANCELED] == 1,
 	      "cancelled_read_ends");
 	fx_job_free(&job);
 	fx_ask(&rig->peer, "hold 0");
+	fx_ask(&rig->peer, "queued 0");
 	fx_nap(200000);
 	ft_ok(fx_buf_poisoned(&rig->mem, 0, SLOT_SIZE),
 	      "ended_transfer_gets_no_further_byte");
@@ -361,8 +364,8 @@ static void cancel_in_its_copies(struct slot_rig *rig)
 	job = slot_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
 	      "write_to_a_hanging_gpu_waits");
-	fx_nap(300000);
-	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
+	ft_ok(!fx_ask(&rig->peer, "queued 1") && !fx_job_poll(&job) &&
+		      !te_cancel_batch(rig->engine, job.id) &&
 		      fx_job_wait(&job, FX_LONG_MS) &&
 		      job.n[STATUS_TIMEOUT] == 1,
 	      "cancelled_write_reports_that_bytes_may_still_land");
