@@ -7,8 +7,9 @@
  * closes the last segment of the process unmaps its buffers; if tasks still use
  * them, a worker thread does so later. A worker thread also unmaps a buffer whose
  * owner has unregistered it or has ended (engine_segment_sweep), unless a request
- * that maps another buffer does so first. Each copy holds a claim on its range at the owner (tei_local_gpu_enter), so the
- * owner cannot unregister the range while a copy is in progress.
+ * that maps another buffer does so first. Each copy holds a claim on its range at
+ * the owner (tei_local_gpu_enter), so the owner cannot unregister the range while
+ * a copy is in progress.
  */
 #include "api/engine_ipc.h"
 

@@ -16,7 +16,6 @@ enum {
 	CUDA_POINTER_RANGE_SIZE = 12,
 };
 
-
 struct cuda_location {			/* like CUmemLocation of cuda.h */
 	int type, id;
 };

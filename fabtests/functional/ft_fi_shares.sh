@@ -17,8 +17,8 @@ n=0 failed=0
 # A share outside its range is measured again if other programs used at least this
 # percentage of the CPUs' time.
 busy_limit=25
-# Duration of a measurement in milliseconds. In the first 50 or 100 of them, messages
-# use the rail whose tx lane is open first, whatever the policy is.
+# Duration of a measurement in milliseconds. In its first 50 to 100 ms, messages use the
+# rail whose tx lane is open first, whatever the policy is.
 duration=1500
 
 # share CONFIG FIGURES: prints the percentage of the bytes that arrive over rail 0,

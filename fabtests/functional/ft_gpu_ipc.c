@@ -474,8 +474,9 @@ static void closed_in_use(struct ipc_rig *rig)
 	      "memory_of_a_closed_segment_is_mapped_again");
 }
 
-/* A buffer that could not be mapped once is mapped later. */
-static void tried_again(struct ipc_rig *rig)
+/* Makes the driver's next call that maps memory fail. Tests that the next write
+ * makes this call, so it is refused, and that later transfers map the memory. */
+static void map_fails_once(struct ipc_rig *rig, const char *what)
 {
 	const char *call = strcmp(rig->kind, "FX_CHUNKS=0") ?
 				   "cuMemMap" :
@@ -483,26 +484,29 @@ static void tried_again(struct ipc_rig *rig)
 	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
 	int ret;
 
-	closeSegment(rig->engine, rig->seg);
-	job.seg = rig->seg = openSegment(rig->engine, rig->peer.name);
 	rig->cuda.fail(call, 0, 2);
 	ret = fx_job_start(&job);
 	ft_ok(ret == 8 && ipc_says(call),
-	      "write_to_memory_that_is_not_mapped_is_refused: %d", ret);
+	      "write_that_cannot_map_memory_%s_is_refused: %d", what, ret);
+	/* the engine does not try again for one second */
 	fx_nap(1100000);
 	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
-	      "memory_that_was_not_mapped_is_tried_again");
+	      "later_transfers_map_memory_%s", what);
+}
+
+/* A buffer that could not be mapped once is mapped later. */
+static void tried_again(struct ipc_rig *rig)
+{
+	closeSegment(rig->engine, rig->seg);
+	rig->seg = openSegment(rig->engine, rig->peer.name);
+	map_fails_once(rig, "of_a_segment_opened_again");
 }
 
 /* After an error of the driver, memory is mapped again: its context may be gone. */
 static void mapped_again(struct ipc_rig *rig)
 {
-	const char *call = strcmp(rig->kind, "FX_CHUNKS=0") ?
-				   "cuMemMap" :
-				   "cuIpcOpenMemHandle";
 	struct fx_job job = ipc_job(rig, OPCODE_WRITE);
 	bool failed;
-	int ret;
 
 	rig->cuda.fail("cuMemcpyAsync", 0, 700);
 	failed = !fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
@@ -510,14 +514,7 @@ static void mapped_again(struct ipc_rig *rig)
 	ft_ok(failed, "write_fails_with_the_error_of_the_driver: %s",
 	      fx_job_text(&job));
 	fx_job_free(&job);
-	rig->cuda.fail(call, 0, 2);
-	job = ipc_job(rig, OPCODE_WRITE);
-	ret = fx_job_start(&job);
-	ft_ok(ret == 8 && ipc_says(call),
-	      "next_write_maps_the_memory_again: %d", ret);
-	fx_nap(1100000);
-	ft_ok(ipc_round(rig, 0, IPC_SIZE, 0),
-	      "transfers_after_an_error_of_the_driver_complete");
+	map_fails_once(rig, "after_an_error_of_the_driver");
 }
 
 /* A write whose copy the GPU does not complete ends with STATUS_TIMEOUT, because

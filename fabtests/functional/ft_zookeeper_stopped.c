@@ -134,8 +134,9 @@ void zk_stopped(struct zk_rig *rig)
 		   zk_mover_start(&m, rig, seg, &target, STOPPED_BLOCK),
 		   "a_segment_is_found_and_written"))
 		return;
-	/* A registration soon after another one is published later, so it would
-	 * not wait for the stopped server. */
+	/* Wait: the engine publishes a registration later if it follows another
+	 * one too soon, and the call would then not wait for the stopped
+	 * server. */
 	usleep(fx_ms(STOPPED_REST_MS) * 1000);
 	ft_zk_pause(&rig->zk, 0);
 	/* The segment is open, so opening it again needs no server. */

@@ -74,8 +74,7 @@ void staging_err(struct tei_err *err, int code, const char *text);
  * the context of that GPU memory, and registers it with the rails. access:
  * access flags for tei_rail_mr_reg; with TEI_RAIL_REMOTE, other processes of
  * this host may copy, too. *serial gets the number of this permission, or 0.
- * Fills *err on failure. After a failure, may block as
- * staging_mem_discard does.
+ * Fills *err on failure. After a failure, may block as staging_mem_discard does.
  */
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		     uint32_t access, char **mem, uint64_t *serial,
