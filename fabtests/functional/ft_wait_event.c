@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -321,6 +320,17 @@ void wait_element_sizes(struct wait_rig *rig)
 
 /* --- the event descriptor of a batch -------------------------------------- */
 
+/* Returns true if the file that was added to the epoll instance as fd has been
+ * closed. By now, another thread may have opened another file with the same
+ * number. */
+static bool event_closed(int watch, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	return epoll_ctl(watch, EPOLL_CTL_MOD, fd, &event) == -1 &&
+	       (errno == EBADF || errno == ENOENT);
+}
+
 /* Checks event file descriptors of batches in an engine without an event file
  * descriptor. So this part must run before those that create one. */
 void wait_batch_fd(struct wait_rig *rig)
@@ -332,6 +342,8 @@ void wait_batch_fd(struct wait_rig *rig)
 	};
 	batch_id_t id = allocateBatchID(rig->engine, 3);
 	int fd = te_batch_event_fd(rig->engine, id);
+	int watch = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = { .events = EPOLLIN };
 	struct te_ended list[3];
 	struct transfer_status st;
 
@@ -351,9 +363,10 @@ void wait_batch_fd(struct wait_rig *rig)
 	ft_ok(te_event_fd(rig->engine) >= 0 && event_fetch_all(rig, list, 1) &&
 		      list[0].batch_id == id && event_up(fd, 0),
 	      "batch_that_ended_before_the_descriptor_is_reported");
-	ft_ok(!freeBatchID(rig->engine, id) && fcntl(fd, F_GETFD) == -1 &&
-		      errno == EBADF,
+	ft_ok(!epoll_ctl(watch, EPOLL_CTL_ADD, fd, &event) &&
+		      !freeBatchID(rig->engine, id) && event_closed(watch, fd),
 	      "descriptor_is_closed_with_its_batch");
+	close(watch);
 	id = allocateBatchID(rig->engine, 1);
 	ft_ok(!submitTransfer(rig->engine, id, &req, 1) &&
 		      !te_wait_batch(rig->engine, id, -1, NULL) &&

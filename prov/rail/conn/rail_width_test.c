@@ -404,16 +404,74 @@ static bool width_cut(const struct width_rig *rig, uint32_t i)
 	return cut;
 }
 
-/* Writes all of src to dst in WIDTH_TASKS tasks and checks every byte. If "cut"
- * is not negative, cuts the connections of the lane with that number as soon as
- * slices are posted on it. Returns true if it did. */
-static bool width_write(struct width_rig *rig, uint64_t seed, int cut)
+static uint32_t width_connections(const struct width_rig *rig)
+{
+	struct tei_rail_path_info paths[TEI_RAIL_MAX];
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_paths(rig->peer, NULL, paths), 1);
+	return paths[0].connections;
+}
+
+/* Returns the width of the only pair. */
+static struct rail_width *width_of(const struct width_rig *rig)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail_conn_get(rig->peer, width_lane(rig, 0), 0)->width;
+}
+
+/* Sets the width of the pair to two, as if a trial had succeeded just now. */
+static void width_set_two(const struct width_rig *rig)
+{
+	struct rail_slice s = { .bulk = true, .len = 1 };
+	struct rail_width *w;
+
+	s.lane = width_lane(rig, 0);
+	rail_sched_enter(rig->from.dp);
+	w = width_of(rig);
+	if (w->ctl.n < 2) {
+		w->ctl.known = 2;
+		w->ctl.wait = 0;
+		w->ctl.settle = false;
+		w->ctl.since_ns = 1;
+		w->ctl.served = RAIL_WIDTH_BYTES;
+		rail_width_served(w, &s, tei_now_ns());
+	}
+	CU_ASSERT_EQUAL(w->ctl.n, 2);
+	w->ctl.trial = false;
+	w->ctl.last_ns = tei_now_ns();
+	rail_sched_leave(rig->from.dp);
+}
+
+/* What width_move does while the data moves, and what it found. cut: unless it
+ * is negative, the connections of the lane with that number are cut as soon as
+ * slices are posted on it. widen: the width is two until then, even if the
+ * machine is so slow that the load counts as ended. */
+struct width_act {
+	int cut;
+	bool widen;
+	bool was_cut;
+	bool used_two;			/* the pair had two connections; valid
+					 * if "widen" is true */
+};
+
+static void width_do(struct width_rig *rig, struct width_act *act)
+{
+	if (act->widen && !act->was_cut) {
+		width_set_two(rig);
+		act->used_two |= width_connections(rig) == 2;
+	}
+	if (act->cut >= 0 && !act->was_cut)
+		act->was_cut = width_cut(rig, (uint32_t)act->cut);
+}
+
+/* Writes all of src to dst in WIDTH_TASKS tasks and checks every byte. */
+static void width_move(struct width_rig *rig, uint64_t seed,
+		       struct width_act *act)
 {
 	const uint64_t len = WIDTH_BIG / WIDTH_TASKS;
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_task t[WIDTH_TASKS];
 	uint32_t i, ended = 0;
-	bool was_cut = false;
 
 	test_fill(rig->src, WIDTH_BIG, seed);
 	for (i = 0; i < WIDTH_TASKS; i++)
@@ -421,8 +479,7 @@ static bool width_write(struct width_rig *rig, uint64_t seed, int cut)
 			       rig->dst + i * len, len);
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, t, WIDTH_TASKS), 0);
 	while (ended < WIDTH_TASKS && tei_now_ns() < end) {
-		if (cut >= 0 && !was_cut)
-			was_cut = width_cut(rig, (uint32_t)cut);
+		width_do(rig, act);
 		tei_rail_progress(rig->from.dp);
 		for (i = ended = 0; i < WIDTH_TASKS; i++)
 			ended += test_ends(&t[i]) != 0;
@@ -433,15 +490,17 @@ static bool width_write(struct width_rig *rig, uint64_t seed, int cut)
 		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
 	}
 	CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst, WIDTH_BIG), 0);
-	return was_cut;
 }
 
-static uint32_t width_connections(const struct width_rig *rig)
+/* Does what width_move does. If "cut" is not negative, cuts the connections of
+ * the lane with that number as soon as slices are posted on it. Returns true if
+ * it did. */
+static bool width_write(struct width_rig *rig, uint64_t seed, int cut)
 {
-	struct tei_rail_path_info paths[TEI_RAIL_MAX];
+	struct width_act act = { .cut = cut };
 
-	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_paths(rig->peer, NULL, paths), 1);
-	return paths[0].connections;
+	width_move(rig, seed, &act);
+	return act.was_cut;
 }
 
 /* Returns the number of open lanes of the rail, including the rx lane. */
@@ -491,36 +550,6 @@ static void test_extra_lane_is_not_opened_without_need(void)
 	width_end(&rig);
 }
 
-/* Returns the width of the only pair. */
-static struct rail_width *width_of(const struct width_rig *rig)
-	TEI_REQUIRES(rail_sched_held)
-{
-	return rail_conn_get(rig->peer, width_lane(rig, 0), 0)->width;
-}
-
-/* Sets the width of the pair to two, as if a trial had succeeded just now. */
-static void width_set_two(const struct width_rig *rig)
-{
-	struct rail_slice s = { .bulk = true, .len = 1 };
-	struct rail_width *w;
-
-	s.lane = width_lane(rig, 0);
-	rail_sched_enter(rig->from.dp);
-	w = width_of(rig);
-	if (w->ctl.n < 2) {
-		w->ctl.known = 2;
-		w->ctl.wait = 0;
-		w->ctl.settle = false;
-		w->ctl.since_ns = 1;
-		w->ctl.served = RAIL_WIDTH_BYTES;
-		rail_width_served(w, &s, tei_now_ns());
-	}
-	CU_ASSERT_EQUAL(w->ctl.n, 2);
-	w->ctl.trial = false;
-	w->ctl.last_ns = tei_now_ns();
-	rail_sched_leave(rig->from.dp);
-}
-
 /* Sets the width of the pair to two. Opening the extra lane may take so long
  * that the load counts as ended meanwhile. */
 static void width_widen(const struct width_rig *rig)
@@ -531,17 +560,18 @@ static void width_widen(const struct width_rig *rig)
 }
 
 /* Sets the width of the pair to two, and writes until the second connection is
- * established. Returns false if it is not. */
+ * established. Returns false if it is not. It may close again at once. */
 static bool width_uses_two(struct width_rig *rig)
 {
+	struct width_act act = { .cut = -1, .widen = true };
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	uint64_t seed = 10;
 
 	do {
 		width_widen(rig);
-		width_write(rig, ++seed, -1);
-	} while (width_connections(rig) < 2 && tei_now_ns() < end);
-	return width_connections(rig) == 2;
+		width_move(rig, ++seed, &act);
+	} while (!act.used_two && tei_now_ns() < end);
+	return act.used_two;
 }
 
 static void width_is_narrow(const struct width_rig *rig)
@@ -606,17 +636,16 @@ static void test_write_survives_cut_of_the_first_connection(void)
 
 static void test_failed_connection_narrows_the_pair(void)
 {
+	struct width_act act = { .cut = 1, .widen = true };
 	struct width_rig rig;
-	bool cut = false;
 	uint32_t i, n;
 
 	width_begin(&rig, 1);
-	for (i = 0; i < 20 && !cut; i++) {
+	for (i = 0; i < 20 && !act.was_cut; i++) {
 		CU_ASSERT_TRUE(width_uses_two(&rig));
-		width_set_two(&rig);
-		cut = width_write(&rig, i + 1, 1);
+		width_move(&rig, i + 1, &act);
 	}
-	CU_ASSERT_TRUE(cut);
+	CU_ASSERT_TRUE(act.was_cut);
 	rail_sched_enter(rig.from.dp);
 	n = width_of(&rig)->ctl.n;
 	CU_ASSERT_EQUAL(width_of(&rig)->bytes, 0);
