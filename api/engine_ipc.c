@@ -26,9 +26,10 @@
 
 /* time after which a buffer that could not be mapped is tried again */
 #define IPC_RETRY_NS TEI_NS_PER_SEC
-/* time for which engine_ipc_free waits for the ends of copies */
-#define IPC_FREE_NS  TEI_NS_PER_SEC
+/* time for which a thread waits until no copy uses a buffer that it must unmap */
+#define IPC_ENDS_NS  TEI_NS_PER_SEC
 
+#define IPC_IN_USE	"a copy still uses an earlier mapping of it"
 #define IPC_UNEXPORTED	"the process has exported no buffer that contains it; its log states why (MC_LOG_LEVEL=info)"
 
 _Static_assert(sizeof(struct tei_cuda_ipc) == TEI_LOCAL_GPU_DATA,
@@ -241,23 +242,33 @@ static bool ipc_valid(const struct engine_ipc *ipc, const struct ipc_map *m)
 	return tei_local_gpu_valid(ipc->process->peer, m->place, m->serial);
 }
 
-/* Unmaps the buffers that are no longer registered. Buffers in use stay. */
-static void ipc_unmap_stale(struct engine_ipc *ipc) TEI_REQUIRES(ipc->lock)
+/* Unmaps the buffers that are no longer registered. Buffers in use stay. If
+ * "what" is not NULL, it is about to be mapped: waits up to IPC_ENDS_NS for the
+ * ends of copies that use buffers at its addresses. After an error of the driver,
+ * the done callbacks of the copies that it has ended may not have returned yet. */
+static void ipc_unmap_stale(struct engine_ipc *ipc,
+			    const struct tei_local_gpu *what)
+	TEI_REQUIRES(ipc->lock)
 {
+	uint64_t now = tei_now_ns();
 	struct ipc_map *m;
+	bool wait;
 	uint32_t i;
 
 	ipc_take_broken(ipc);
 	for (i = ipc->maps.n; i-- > 0;) {
 		m = ipc_map_of(ipc->maps.at[i]);
-		if (!ipc_valid(ipc, m))
-			ipc_unmap(ipc, m, tei_now_ns());
+		if (ipc_valid(ipc, m))
+			continue;
+		wait = what && m->range.base < what->base + what->len &&
+		       what->base < m->range.end;
+		ipc_unmap(ipc, m, wait ? now + IPC_ENDS_NS : now);
 	}
 }
 
 void engine_ipc_free(struct engine_ipc *ipc)
 {
-	uint64_t deadline = tei_now_ns() + IPC_FREE_NS;
+	uint64_t deadline = tei_now_ns() + IPC_ENDS_NS;
 
 	if (!ipc)
 		return;
@@ -305,7 +316,7 @@ bool engine_ipc_stale(struct engine_ipc *ipc)
 void engine_ipc_unmap_stale(struct engine_ipc *ipc)
 {
 	tei_mutex_lock(&ipc->lock);
-	ipc_unmap_stale(ipc);
+	ipc_unmap_stale(ipc, NULL);
 	tei_mutex_unlock(&ipc->lock);
 }
 
@@ -365,7 +376,7 @@ static struct ipc_map *ipc_map_add(struct engine_ipc *ipc, segment_id_t id,
 
 	if (!m)
 		return NULL;
-	ipc_unmap_stale(ipc);
+	ipc_unmap_stale(ipc, what);
 	m->range.base = what->base;
 	m->range.end = what->base + what->len;
 	m->serial = what->serial;
@@ -455,6 +466,8 @@ void engine_ipc_why(struct engine_ipc *ipc, uint64_t addr, uint64_t len,
 		text = "this process had not loaded " TEI_CUDA_LIBRARY " when it registered its memory";
 	else if (!text && r && ipc_map_of(r)->why)
 		text = ipc_map_of(r)->why;
+	else if (!text && r && ipc_map_of(r)->addr)
+		text = IPC_IN_USE;
 	snprintf(why, TEI_ERR_TEXT, "%s", text ? text : IPC_UNEXPORTED);
 	tei_mutex_unlock(&ipc->lock);
 }

@@ -52,7 +52,9 @@ struct engine_ipc_op {
  * it, unless this has failed within the last second. "near" is an address in GPU
  * memory of this process, or 0. Sets range->place and range->serial, and stores
  * the address of the range in this process in *at. Returns false if the range
- * cannot be mapped. May block in the driver.
+ * cannot be mapped. May block in the driver, and for up to a second if copies
+ * still use an earlier mapping of the range, which an error of the driver has
+ * made invalid.
  */
 bool engine_ipc_find(struct engine_ipc *ipc, segment_id_t id, uint64_t near,
 		     struct tei_local_gpu_range *range, uint64_t *at);
