@@ -442,10 +442,10 @@ static void width_set_two(const struct width_rig *rig)
 	rail_sched_leave(rig->from.dp);
 }
 
-/* What width_move does while the data moves, and what it found. cut: unless it
- * is negative, the connections of the lane with that number are cut as soon as
- * slices are posted on it. widen: the width is two until then, even if the
- * machine is so slow that the load counts as ended. */
+/* The actions of width_move while the data moves, and their results. cut: unless
+ * it is negative, the connections of the lane with that number are cut as soon as
+ * slices are posted on it. widen: the width of the pair is two until then, even
+ * if the machine is so slow that the load counts as ended. */
 struct width_act {
 	int cut;
 	bool widen;
