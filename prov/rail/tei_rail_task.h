@@ -99,8 +99,9 @@ struct tei_rail_task {
 	bool held;
 	/*
 	 * 0, or 1 + the index of the rail that should move the bytes. Other
-	 * rails move the bytes if this rail does not reach the peer, or if the
-	 * task has made no progress for half a second.
+	 * rails move the bytes if this rail does not reach the peer, if its
+	 * provider has no room for a slice (FI_EAGAIN), or if the task has made
+	 * no progress for half a second.
 	 */
 	uint8_t rail;
 	/* Set by the data plane to true if MC_SLICE_TIMEOUT has ended the task.

@@ -115,16 +115,19 @@ static bool pick_may_take(const struct rail *rail,
 	       !pick_near_has_room(peer, task->mr, ranks, rank);
 }
 
-/* Returns true if the task names another rail, and either that rail or the task
- * makes progress. */
-static bool pick_names_other(const struct rail *rail,
-			     const struct tei_rail_peer *peer,
-			     const struct tei_rail_task *t)
+/* Returns true if this rail must leave the task to other rails. This is so if
+ * this rail cannot access the memory, or if the task names another rail and
+ * either that rail or the task makes progress. */
+static bool pick_of_other(const struct rail *rail,
+			  const struct tei_rail_peer *peer,
+			  const struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i = t->rail - 1u;
 	uint64_t last, now, most;
 
+	if (rail_hmem_foreign(t->mr, rail))
+		return true;
 	if (!t->rail || i == rail->index || i >= rail_count(peer->dp) ||
 	    !rail_health_works(peer, i))
 		return false;
@@ -137,16 +140,6 @@ static bool pick_names_other(const struct rail *rail,
 	 * but has no remote key for this one. */
 	return now - last < peer->dp->times.stuck_ns &&
 	       now - t->progress_ns < most;
-}
-
-/* Returns true if this rail must leave the task to other rails. This is so if
- * this rail cannot access the memory, or if the task names another rail. */
-static bool pick_of_other(const struct rail *rail,
-			  const struct tei_rail_peer *peer,
-			  const struct tei_rail_task *t)
-	TEI_REQUIRES(rail_sched_held)
-{
-	return rail_hmem_foreign(t->mr, rail) || pick_names_other(rail, peer, t);
 }
 
 /* --- the heads of the queues --------------------------------------------- */
@@ -184,18 +177,6 @@ static struct tei_rail_task *pick_first(const struct tei_list *queue,
 	return NULL;
 }
 
-/* Returns true if this rail must leave the slice of the retry list to other
- * rails. A slice that has not failed still belongs to the rail that its task
- * names: the provider only had no room for it. */
-static bool pick_retry_of_other(const struct rail *rail,
-				const struct tei_rail_peer *peer,
-				const struct rail_slice *s)
-	TEI_REQUIRES(rail_sched_held)
-{
-	return rail_hmem_foreign(s->mr, rail) ||
-	       (!s->retries && pick_names_other(rail, peer, s->first));
-}
-
 /* Returns the first slice of the retry list that this rail may post, or NULL.
  * Sets *rotate as pick_heads describes it. */
 static struct rail_slice *pick_first_retry(const struct tei_rail_peer *peer,
@@ -209,7 +190,7 @@ static struct rail_slice *pick_first_retry(const struct tei_rail_peer *peer,
 	*rotate = false;
 	tei_list_foreach (s, &peer->tasks.retry, struct rail_slice, link) {
 		++*visited;
-		if (!pick_retry_of_other(rail, peer, s))
+		if (!rail_hmem_foreign(s->mr, rail))
 			return s;
 		*rotate = ++n == PICK_MOST;
 		if (*rotate)
