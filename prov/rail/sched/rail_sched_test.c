@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
 #include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
@@ -661,13 +665,57 @@ static void sched_warm_second(struct sched_rig *rig)
 	CU_ASSERT(s.tx_bytes > 0);
 }
 
+/* The writes of an endpoint whose refusals are counted. */
+struct sched_writes {
+	struct fid_ep *ep;
+	struct fi_ops_rma *before, after;
+	uint64_t refused;	/* atomic: bytes for which the provider had no
+				 * room (FI_EAGAIN) */
+};
+static struct sched_writes sched_writes[2];
+
+static ssize_t sched_count_write(struct fid_ep *ep,
+				 const struct fi_msg_rma *msg, uint64_t flags)
+{
+	struct sched_writes *w = &sched_writes[ep == sched_writes[1].ep];
+	ssize_t ret = w->before->writemsg(ep, msg, flags);
+
+	if (ret == -FI_EAGAIN)
+		__atomic_fetch_add(&w->refused, msg->rma_iov[0].len,
+				   __ATOMIC_RELAXED);
+	return ret;
+}
+
+/* Counts the bytes that the provider of that rail refuses from now on. The lane
+ * is open. */
+static void sched_count_refused(struct sched_rig *rig, uint32_t index)
+{
+	struct rail_lane *lane = rail_msg_lane(rail_at(rig->from.dp, index), 0);
+	struct sched_writes *w = &sched_writes[index];
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
+	tei_mutex_lock(&lane->lock);
+	w->ep = lane->ep;
+	w->before = lane->ep->rma;
+	w->after = *w->before;
+	w->after.writemsg = sched_count_write;
+	w->refused = 0;
+	lane->ep->rma = &w->after;
+	tei_mutex_unlock(&lane->lock);
+}
+
+static uint64_t sched_refused(uint32_t index)
+{
+	return __atomic_load_n(&sched_writes[index].refused, __ATOMIC_RELAXED);
+}
+
 /* Tests tasks that name the rail to use. One task names a rail that does not
- * exist. If the provider has no room for a slice at the moment, the other rail
- * may carry it. Without the names, each rail would carry about half. */
+ * exist. Another rail carries bytes of a task only if the provider of the named
+ * rail has refused them. */
 static void test_task_uses_the_rail_that_it_names(void)
 {
 	const uint64_t len = SCHED_BIG / 8;
-	uint64_t sent[2] = { 0, 0 };
+	uint64_t sent[2] = { 0, 0 }, moved;
 	struct tei_rail_stats s[2];
 	uint8_t rails[TEI_RAIL_MAX];
 	struct test_task t[8];
@@ -687,6 +735,7 @@ static void test_task_uses_the_rail_that_it_names(void)
 	CU_ASSERT_EQUAL(tei_rail_peer_rails(rig.peer, rails), 2);
 	CU_ASSERT(rails[0] == 0 && rails[1] == 1);
 	for (i = 0; i < 2; i++) {
+		sched_count_refused(&rig, i);
 		CU_ASSERT_EQUAL(tei_rail_get_stats(rig.from.dp, i, &s[i]), 0);
 		sent[i] = s[i].tx_bytes;
 	}
@@ -701,10 +750,10 @@ static void test_task_uses_the_rail_that_it_names(void)
 	CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, SCHED_BIG), 0);
 	for (i = 0; i < 2; i++)
 		CU_ASSERT_EQUAL(tei_rail_get_stats(rig.from.dp, i, &s[i]), 0);
-	CU_ASSERT(s[1].tx_bytes - sent[1] >= 5 * len);
-	CU_ASSERT(s[0].tx_bytes - sent[0] >= len);
-	CU_ASSERT_EQUAL(s[0].tx_bytes - sent[0] + s[1].tx_bytes - sent[1],
-			8 * len);
+	moved = s[1].tx_bytes - sent[1];
+	CU_ASSERT_EQUAL(s[0].tx_bytes - sent[0] + moved, 8 * len);
+	CU_ASSERT(moved + sched_refused(1) >= 6 * len);
+	CU_ASSERT(moved <= 6 * len + sched_refused(0));
 	test_task_init(&t[0], rig.peer, true, rig.src, rig.dst, len);
 	t[0].task.rail = 9;
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 1), 0);
