@@ -647,9 +647,9 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	sched_end(&rig);
 }
 
-/* Writes bytes that name the second rail until this rail has carried one. At
- * first it may have no connection, and the first rail carries them. */
-static void sched_warm_second(struct sched_rig *rig)
+/* Writes bytes that name the rail until this rail has carried one, so that its
+ * connection is established. Until then, the other rail carries them. */
+static void sched_warm_rail(struct sched_rig *rig, uint32_t index)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct tei_rail_stats s = { .tx_bytes = 0 };
@@ -657,10 +657,10 @@ static void sched_warm_second(struct sched_rig *rig)
 
 	while (!s.tx_bytes && tei_now_ns() < end) {
 		test_task_init(&t, rig->peer, false, rig->src, rig->dst, 1);
-		t.task.rail = 2;
+		t.task.rail = (uint8_t)(1 + index);
 		CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, &t, 1), 0);
 		CU_ASSERT_FATAL(test_wait(&t, 1));
-		CU_ASSERT_EQUAL(tei_rail_get_stats(rig->from.dp, 1, &s), 0);
+		CU_ASSERT_EQUAL(tei_rail_get_stats(rig->from.dp, index, &s), 0);
 	}
 	CU_ASSERT(s.tx_bytes > 0);
 }
@@ -731,7 +731,8 @@ static void test_task_uses_the_rail_that_it_names(void)
 	rig.peer = test_plane_peer(&rig.from, &rig.to);
 	rig.from.dp->times.stuck_ns = TEST_WAIT_NS;
 	sched_warm(&rig);
-	sched_warm_second(&rig);
+	for (i = 0; i < 2; i++)
+		sched_warm_rail(&rig, i);
 	CU_ASSERT_EQUAL(tei_rail_peer_rails(rig.peer, rails), 2);
 	CU_ASSERT(rails[0] == 0 && rails[1] == 1);
 	for (i = 0; i < 2; i++) {
